@@ -1,0 +1,66 @@
+"""Seismograd: the debugger for PyTorch training. Public names load when they are first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "ActivationMonitor": "activations",
+    "ActivationStats": "activations",
+    "AnomalyDetectionHook": "steps",
+    "DebugLevel": "records",
+    "EarlyStopping": "history",
+    "Finding": "records",
+    "GradientStats": "stats.arrays",
+    "LearningRateFinder": "learning_rate",
+    "Reading": "records",
+    "Severity": "records",
+    "StepProfiler": "steps",
+    "TensorStats": "records",
+    "TrainingDebugger": "training",
+    "TrainingHistory": "history",
+    "Where": "records",
+    "check_initialization": "stats.arrays",
+    "clip_gradients": "stats.arrays",
+    "detect_dead_neurons": "activations",
+    "end_step": "steps",
+    "get_step_profiler": "steps",
+    "plot_gradients": "reports.figures",
+    "register_anomaly_hook": "steps",
+    "watch": "training",
+}
+
+__all__ = sorted([*_HOME, "__version__"])
+
+if TYPE_CHECKING:
+    from seismograd.activations import ActivationMonitor, ActivationStats, detect_dead_neurons
+    from seismograd.history import EarlyStopping, TrainingHistory
+    from seismograd.learning_rate import LearningRateFinder
+    from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
+    from seismograd.reports.figures import plot_gradients
+    from seismograd.stats.arrays import GradientStats, check_initialization, clip_gradients
+    from seismograd.steps import (
+        AnomalyDetectionHook,
+        StepProfiler,
+        end_step,
+        get_step_profiler,
+        register_anomaly_hook,
+    )
+    from seismograd.training import TrainingDebugger, watch
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        home = _HOME[name]
+    except KeyError:
+        raise AttributeError(f"module 'seismograd' has no attribute {name!r}") from None
+    value = getattr(import_module(f"seismograd.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

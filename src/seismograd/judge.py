@@ -1,0 +1,151 @@
+"""Runs detectors over readings, merges repeats, and says what follows from what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from seismograd.protocols import Checker, Detector
+from seismograd.records import Finding, Reading
+
+Failure = Callable[[str, Exception], None]
+
+
+class Judge:
+    """Holds the checkers of one run and the findings so far.
+
+    `on_finding` is called with a new finding, `on_change` with a later version of one.
+    `on_failure(part, error)` is called when a detector raises; that detector is then dropped.
+    """
+
+    def __init__(
+        self,
+        detectors: Iterable[Detector],
+        *,
+        ignore: Iterable[str] = (),
+        on_finding: Callable[[Finding], None] | None = None,
+        on_change: Callable[[Finding], None] | None = None,
+        on_failure: Failure | None = None,
+    ) -> None:
+        ignored = set(ignore)
+        self.detectors = tuple(d for d in detectors if d.id not in ignored)
+        self._follows = {d.id: frozenset(d.follows) for d in self.detectors}
+        self._findings: dict[tuple[object, ...], Finding] = {}
+        self._checkers: dict[tuple[int, int | None], list[tuple[Detector, Checker]]] = {}
+        self._plans: dict[tuple[object, ...], list[tuple[Detector, Checker]]] = {}
+        self._on_finding, self._on_change, self._on_failure = on_finding, on_change, on_failure
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Most severe first, then earliest; what follows from another stands below all causes of its severity."""
+        return sorted(self._findings.values(), key=_order)
+
+    @property
+    def status(self) -> str:
+        worst = max((f.severity.weight for f in self._findings.values()), default=0)
+        return ("healthy", "warning", "critical")[worst]
+
+    def observe(self, reading: Reading) -> list[Finding]:
+        """Judges one reading; returns the findings that are new or go on at this step."""
+        seen: list[Finding] = []
+        plan = self._plan(reading)
+        plain = reading if reading.series is None else reading.plain()
+        for entry in plan:
+            detector, checker = entry
+            try:
+                finding = checker.check(plain)
+            except Exception as error:
+                self._drop(detector)
+                if self._on_failure is None:
+                    raise
+                self._on_failure(f"detector {detector.id}", error)
+                continue
+            if finding is not None:
+                if reading.series is not None:
+                    finding = replace(finding, evidence={**finding.evidence, "series": reading.series})
+                seen.append(self.add(finding))
+        return seen
+
+    def add(self, finding: Finding) -> Finding:
+        """Takes a finding from a detector or from outside: merges it if it goes on, and links causes."""
+        known = self._findings.get(finding.key)
+        if known is None:
+            finding = self._with_cause(finding)
+            self._findings[finding.key] = finding
+            if self._on_finding:
+                self._on_finding(finding)
+            self._explain_others(finding)
+            return finding
+        merged = replace(known, count=known.count + 1, last_step=max(known.last_step, finding.last_step))
+        if finding.severity.weight > known.severity.weight:  # it got worse: tell it as it is now
+            merged = replace(
+                merged,
+                severity=finding.severity,
+                message=finding.message,
+                evidence={**known.evidence, **finding.evidence},
+                recommendations=finding.recommendations,
+            )
+        self._findings[finding.key] = merged
+        if self._on_change:
+            self._on_change(merged)
+        return merged
+
+    def _plan(self, reading: Reading) -> list[tuple[Detector, Checker]]:
+        shape = (reading.rank, reading.series, tuple(reading.scalars), tuple(reading.tensors))
+        plan = self._plans.get(shape)
+        if plan is None:
+            owner = (reading.rank, reading.series)
+            if owner not in self._checkers:
+                self._checkers[owner] = [(d, d.start()) for d in self.detectors]
+            have = {*reading.plain().scalars, *reading.tensors}
+            if any(name.startswith("lr/") for name in have):
+                have.add("lr")
+            plan = [(d, checker) for d, checker in self._checkers[owner] if have.issuperset(d.needs)]
+            if len(self._plans) > 256:  # a user who logs ever new names
+                self._plans.clear()
+            self._plans[shape] = plan
+        return plan
+
+    def _drop(self, detector: Detector) -> None:
+        self.detectors = tuple(d for d in self.detectors if d is not detector)
+        self._plans.clear()
+        for owner, pairs in self._checkers.items():
+            self._checkers[owner] = [(d, c) for d, c in pairs if d is not detector]
+
+    def _with_cause(self, finding: Finding) -> Finding:
+        """`finding` with `because` set to the earliest finding that explains it."""
+        causes = self._follows.get(finding.id, frozenset())
+        explaining = [f for f in self._findings.values() if f.id in causes and _same_run(f, finding)]
+        if not explaining:
+            return finding
+        first = min(explaining, key=lambda f: f.step)
+        return replace(finding, evidence={**finding.evidence, "because": first.id})
+
+    def _explain_others(self, cause: Finding) -> None:
+        for key, other in list(self._findings.items()):
+            if (
+                other.key != cause.key
+                and cause.id in self._follows.get(other.id, frozenset())
+                and "because" not in other.evidence
+                and _same_run(cause, other)
+            ):
+                changed = replace(other, evidence={**other.evidence, "because": cause.id})
+                self._findings[key] = changed
+                if self._on_change:
+                    self._on_change(changed)
+
+
+def _same_run(cause: Finding, effect: Finding) -> bool:
+    return cause.rank == effect.rank and cause.evidence.get("series") == effect.evidence.get("series")
+
+
+def _order(finding: Finding) -> tuple[int, bool, int]:
+    return (-finding.severity.weight, "because" in finding.evidence, finding.step)
+
+
+def judge_all(readings: Iterable[Reading], detectors: Sequence[Detector]) -> list[Finding]:
+    """The findings on a list of readings, judged in one go."""
+    judge = Judge(detectors)
+    for reading in readings:
+        judge.observe(reading)
+    return judge.findings

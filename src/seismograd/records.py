@@ -1,0 +1,161 @@
+"""The plain records that pass between probes, detectors and sinks. Standard library only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+
+class Severity(str, Enum):
+    """How much a finding matters; compares by weight, writes itself as its word."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def weight(self) -> int:
+        return _WEIGHTS[self.value]
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_WEIGHTS = {"info": 0, "warning": 1, "critical": 2}
+
+
+class DebugLevel(str, Enum):
+    """How much is read, and so what it costs."""
+
+    BASIC = "basic"
+    ADVANCED = "advanced"
+    EXTREME = "extreme"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @classmethod
+    def of(cls, level: DebugLevel | str) -> DebugLevel:
+        """The level for its name; an unknown name is a `ValueError` that lists the known ones."""
+        try:
+            return cls(level)
+        except ValueError:
+            known = ", ".join(repr(known.value) for known in cls)
+            raise ValueError(f"level {level!r} is unknown: use one of {known}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The place of a fault, as far as it is known."""
+
+    module: str | None = None
+    parameter: str | None = None
+    op: str | None = None
+    phase: str | None = None
+    file: str | None = None
+    line: int | None = None
+    code: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {part.name: getattr(self, part.name) for part in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One fault of one run: what, where, how bad, the evidence, and what to do."""
+
+    id: str
+    severity: Severity
+    step: int
+    message: str
+    rank: int = 0
+    where: Where = field(default_factory=Where)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    recommendations: Sequence[str] = ()
+    count: int = 1
+    last_step: int = -1
+
+    def __post_init__(self) -> None:
+        if self.last_step < self.step:
+            object.__setattr__(self, "last_step", self.step)
+
+    @property
+    def key(self) -> tuple[str, int, Any]:
+        """What stays the same while the finding goes on: repeats with this key are the same fault."""
+        return (self.id, self.rank, self.evidence.get("series"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The finding in the shape of the report, still with Python's floats."""
+        return {
+            "id": self.id,
+            "severity": self.severity.value,
+            "step": self.step,
+            "last_step": self.last_step,
+            "count": self.count,
+            "rank": self.rank,
+            "where": self.where.to_dict(),
+            "message": self.message,
+            "evidence": dict(self.evidence),
+            "recommendations": list(self.recommendations),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStats:
+    """Statistics of many tensors of one kind: a column for each measure, a row for each name."""
+
+    names: tuple[str, ...]
+    columns: Mapping[str, Sequence[float]]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def row(self, name: str) -> dict[str, float]:
+        at = self.names.index(name)
+        return {measure: float(values[at]) for measure, values in self.columns.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was measured at one step on one rank. A value that was not measured is absent."""
+
+    step: int
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    tensors: Mapping[str, TensorStats] = field(default_factory=dict)
+    rank: int = 0
+    marks: frozenset[str] = frozenset()
+    """How it came about: `amp-skipped`, `pre-step` (read after clipping), `not-stepped`, `by-hand`."""
+    series: int | None = None
+    """The optimizer it belongs to where there are several: its scalars then end in `/0`, `/1`."""
+
+    def plain(self) -> Reading:
+        """The same reading under the names that a run with one optimizer has."""
+        if self.series is None:
+            return self
+        tail = f"/{self.series}"
+        scalars = {
+            name if name.startswith("lr/") else name.removesuffix(tail): value for name, value in self.scalars.items()
+        }
+        return Reading(self.step, scalars, self.tensors, self.rank, self.marks)
+
+
+def strict(value: Any) -> Any:
+    """`value` with everything that strict JSON has no word for spelled out: NaN, infinities, enums, tuples."""
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float(value)
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [strict(item) for item in value]
+    if hasattr(value, "tolist"):  # NumPy scalars and arrays, without importing it
+        return strict(value.tolist())
+    return str(value)
