@@ -1,0 +1,50 @@
+# Every target sets up what it needs. `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench format clean
+
+BIN := .venv/bin
+# The first interpreter that is new enough; looked for only when .venv has to be made.
+PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/.base ## watch a sick training loop, name its fault, write demo-report.json
+	$(BIN)/seismograd demo --report demo-report.json
+
+test: .venv/.dev ## run the tests
+	$(BIN)/python -m pytest
+
+check: .venv/.dev ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/.base ## what watching costs, and how judging scales
+	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/judge.py
+
+format: .venv/.dev ## let ruff format and mend the code
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+clean: ## remove .venv and everything else that was made here
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf benchmarks/results demo-report.json
+	find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or say make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# A stamp for each set of packages: made again when pyproject.toml or constraints.txt changed.
+.venv/.base: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch .venv/.base $@
