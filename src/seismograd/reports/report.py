@@ -1,0 +1,149 @@
+"""The report of a run: one shape, strict JSON, findings in the order in which they should be read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import seismograd
+from seismograd.records import Finding, Severity, Where, strict
+
+SCHEMA = 1
+
+_RUN: dict[str, Any] = {
+    "id": None,
+    "name": None,
+    "status": None,
+    "steps": 0,
+    "ranks": 1,
+    "level": None,
+    "started": None,
+    "ended": None,
+    "exit": {"code": None, "exception": None},
+    "overhead": {"budget": None, "measured": None},
+}
+
+
+def build_report(
+    *,
+    run: Mapping[str, Any],
+    findings: Iterable[Finding] = (),
+    summary: Mapping[str, Any] | None = None,
+    events: Iterable[Any] = (),
+    memory: Iterable[Any] = (),
+    performance: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The report as strict JSON. What `run` leaves out is null, but its status, which follows from the findings."""
+    ranked = ranked_findings(findings)
+    about = {**_RUN, **run}
+    about["exit"] = {**_RUN["exit"], **(run.get("exit") or {})}
+    about["overhead"] = {**_RUN["overhead"], **(run.get("overhead") or {})}
+    if about["status"] is None:
+        about["status"] = "crashed" if about["exit"]["exception"] else _status(ranked)
+    report: dict[str, Any] = strict(
+        {
+            "schema": SCHEMA,
+            "version": seismograd.__version__,
+            "run": about,
+            "findings": [finding.to_dict() for finding in ranked],
+            "summary": summary or {},
+            "events": list(events),
+            "memory": list(memory),
+            "performance": performance or {},
+        }
+    )
+    return report
+
+
+def ranked_findings(findings: Iterable[Finding]) -> list[Finding]:
+    """Most severe first, then earliest; what follows from another stands below it.
+
+    A cause counts as severe as the worst of what follows from it: the reader should meet it first.
+    """
+    findings = list(findings)
+    causes = [_cause(finding, findings) for finding in findings]
+    weights = [finding.severity.weight for finding in findings]
+    depths = [0] * len(findings)
+    for at in range(len(findings)):
+        seen, cause = {at}, causes[at]
+        while cause is not None and cause not in seen:  # two that blame each other end here
+            weights[cause] = max(weights[cause], findings[at].severity.weight)
+            depths[at] += 1
+            seen.add(cause)
+            cause = causes[cause]
+    order = sorted(range(len(findings)), key=lambda at: (-weights[at], depths[at], findings[at].step))
+    return [findings[at] for at in order]
+
+
+def _cause(finding: Finding, findings: Sequence[Finding]) -> int | None:
+    """Where in `findings` the cause of `finding` stands, in the same series and rank if it can be."""
+    because = finding.evidence.get("because")
+    at = [i for i, other in enumerate(findings) if other.id == because and other is not finding]
+    return min(at, key=lambda i: findings[i].key[1:] != finding.key[1:], default=None)
+
+
+def _status(findings: Sequence[Finding]) -> str:
+    worst = max((finding.severity.weight for finding in findings), default=0)
+    return ("healthy", "warning", "critical")[worst]
+
+
+def finding_of(data: Mapping[str, Any]) -> Finding:
+    """The finding that a report's entry describes; its evidence stays as JSON has it."""
+    return Finding(
+        id=data["id"],
+        severity=Severity(data["severity"]),
+        step=data["step"],
+        message=data["message"],
+        rank=data.get("rank", 0),
+        where=Where(**(data.get("where") or {})),
+        evidence=data.get("evidence") or {},
+        recommendations=tuple(data.get("recommendations") or ()),
+        count=data.get("count", 1),
+        last_step=data.get("last_step", data["step"]),
+    )
+
+
+def write_report(report: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
+    """Writes the report to `path`, whole or not at all, and makes its folder; an `OSError` says what is in the way."""
+    text = json.dumps(strict(report), indent=2, allow_nan=False) + "\n"
+    target = Path(os.path.realpath(path))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() and not target.is_file() and not target.is_dir():  # /dev/stdout, a pipe: no renaming there
+            target.write_text(text, encoding="utf-8")
+            return Path(path)
+        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(target)
+        except OSError:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+            raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise OSError(
+            f"the report cannot be written to {os.fspath(path)!r} ({reason}): give a path to a file in a folder "
+            "that can be written"
+        ) from error
+    return Path(path)
+
+
+def read_report(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The report in the file; a `ValueError` says why it is none."""
+    try:
+        report = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)!r} is not a report: {error}") from None
+    if not isinstance(report, dict) or "schema" not in report or "run" not in report:
+        raise ValueError(f"{os.fspath(path)!r} is not a report: it has no 'schema' and 'run'")
+    if report["schema"] != SCHEMA:
+        raise ValueError(
+            f"{os.fspath(path)!r} has schema {report['schema']!r}, this Seismograd reads {SCHEMA}: "
+            "use the version that wrote it"
+        )
+    return report
