@@ -1,0 +1,43 @@
+"""A NaN out of nowhere: two equal samples, and a square root at zero.
+
+A network learns an embedding in which pairs of the same kind lie close together. The distance is the textbook
+formula, and it works, until a pair holds the same sample twice: the distance is zero, the loss is fine,
+but the derivative of the square root is infinite there, and times zero it is NaN.
+"""
+
+import torch
+from torch import nn
+
+import seismograd as sg
+
+torch.manual_seed(0)
+
+samples = torch.randn(1024, 16)
+kinds = (samples[:, 0] > 0).long()
+
+
+class Embedding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8))
+
+    def forward(self, left, right):
+        difference = self.layers(left) - self.layers(right)
+        return torch.sqrt((difference**2).sum(dim=1))  # at zero its derivative is infinite
+
+
+model = Embedding()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+
+with sg.watch(model, optimizer) as watch:
+    for step in range(60):
+        left, right = torch.randint(0, 1024, (2, 64))  # sooner or later the same one twice
+        distance = model(samples[left], samples[right])
+        same = kinds[left] == kinds[right]
+        loss = torch.where(same, distance, (2 - distance).clamp(min=0)).mean()
+
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 20 == 0 or step == 59:
+            print(f"step {step:3}  loss {loss.item():.4f}")
