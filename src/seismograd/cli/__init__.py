@@ -1,0 +1,102 @@
+"""The command line. Starting it imports neither torch nor the detectors: each command fetches what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import rich.console
+import typer
+
+import seismograd
+
+app = typer.Typer(
+    name="seismograd",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """Runs the command line."""
+    app(prog_name="seismograd")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"seismograd {seismograd.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def about(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """The debugger for PyTorch training: notices what goes wrong, finds where it began, says what to do."""
+
+
+@app.command()
+def demo(
+    name: Annotated[str | None, typer.Argument(help="Which one; the first if left out.", show_default=False)] = None,
+    list_them: Annotated[bool, typer.Option("--list", help="List the demos and exit.")] = False,
+    report: Annotated[Path | None, typer.Option(help="Write the report, as JSON, to this file.")] = None,
+) -> None:
+    """Watch a sick training run and see it diagnosed."""
+    from seismograd.cli.demos import FIRST, gallery, run
+
+    demos = gallery()
+    if list_them:
+        _print_table((each.name, f"{each.kind:7}  {each.title}") for each in demos.values())
+        return
+    name = name or FIRST
+    if name not in demos:
+        _stop(f"there is no demo {name!r}", name, demos, "seismograd demo --list shows all of them")
+    try:
+        run(demos[name], report)
+    except OSError as error:
+        _stop(str(error))
+
+
+@app.command()
+def explain(
+    finding: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The finding's id, as printed.", show_default=False)
+    ] = None,
+) -> None:
+    """Say what a finding means, why it matters, what to try, and its limits. Without an id: list all."""
+    from rich.markdown import Markdown
+
+    from seismograd.reports.pages import pages
+
+    known = pages()
+    if finding is None:
+        _print_table((page.id, page.title) for page in known.values())
+        return
+    if finding not in known:
+        _stop(f"there is no finding {finding!r}", finding, known, "seismograd explain lists all of them")
+    out = rich.console.Console()
+    if out.is_terminal:
+        out.print(Markdown(known[finding].markdown()), width=min(out.width, 100))
+    else:
+        typer.echo(known[finding].markdown(), nl=False)
+
+
+def _print_table(rows: Iterable[tuple[str, str]]) -> None:
+    rows = list(rows)
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, text in rows:
+        typer.echo(f"{name:{width}}  {text}")
+
+
+def _stop(problem: str, given: str = "", known: Iterable[str] = (), hint: str = "") -> NoReturn:
+    """Says on stderr what is wrong, what was perhaps meant and what helps, and exits with 2."""
+    near = get_close_matches(given, list(known), n=3, cutoff=0.5)
+    meant = f", did you mean {' or '.join(near)}?" if near else ""
+    typer.echo(f"seismograd: {problem}{meant}" + (f" ({hint})" if hint else ""), err=True)
+    raise typer.Exit(2)

@@ -1,0 +1,315 @@
+"""Reports on hand-made findings: their shape, their order, their text at 80 and 200 columns."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
+
+import seismograd
+from seismograd.records import DebugLevel, Finding, Severity, Where
+from seismograd.reports.report import build_report, finding_of, ranked_findings, read_report, write_report
+from seismograd.reports.terminal import describe_evidence, render_finding, render_verdict
+
+
+def finding(name: str, severity: str = "warning", step: int = 1, **more: Any) -> Finding:
+    return Finding(name, Severity(severity), step, more.pop("message", f"{name} it is"), **more)
+
+
+ROOT = finding(
+    "nonfinite-gradient",
+    "critical",
+    12,
+    message="the gradient of 3 of 8 parameters is NaN, first in encoder.1.weight; the loss is still finite",
+    where=Where("encoder.1", None, "aten.sqrt", "backward", "train.py", 42, "    h = torch.sqrt(h)"),
+    evidence={"norm": math.nan, "limit": 100.0, "parameters": ["a.weight", "b.weight", "c.weight", "d.weight"]},
+    recommendations=[
+        "sqrt has an infinite derivative at 0: take it of h + 1e-8, so that it is never taken of zero",
+        "skip such samples",
+    ],
+    count=3,
+    last_step=14,
+)
+EFFECT = finding(
+    "nonfinite-parameter",
+    "critical",
+    13,
+    message="4 parameters hold NaN",
+    evidence={"because": "nonfinite-gradient", "tensors": 4},
+    recommendations=["start again from a checkpoint before step 12", "watch it"],
+)
+
+
+def report_on(*findings: Finding, **run: Any) -> dict[str, Any]:
+    return build_report(run={"steps": 120, "overhead": {"budget": 0.01, "measured": 0.0061}, **run}, findings=findings)
+
+
+def text(renderable: RenderableType, width: int = 80) -> str:
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None, force_terminal=False).print(renderable)
+    return out.getvalue()
+
+
+def test_the_report_has_the_shape_of_the_design() -> None:
+    report = build_report(
+        run={"id": "r1", "name": "mine", "steps": 20, "level": DebugLevel.BASIC},
+        findings=[ROOT],
+        summary={"loss": math.inf},
+        events=[{"at": 1}],
+        memory=[{"rss": np.int64(5)}],
+        performance={"step": np.float32(0.5)},
+    )
+    assert list(report) == ["schema", "version", "run", "findings", "summary", "events", "memory", "performance"]
+    assert (report["schema"], report["version"]) == (1, seismograd.__version__)
+    assert report["run"] == {
+        "id": "r1",
+        "name": "mine",
+        "status": "critical",
+        "steps": 20,
+        "ranks": 1,
+        "level": "basic",
+        "started": None,
+        "ended": None,
+        "exit": {"code": None, "exception": None},
+        "overhead": {"budget": None, "measured": None},
+    }
+    told = report["findings"][0]
+    keys = "id severity step last_step count rank where message evidence recommendations"
+    assert list(told) == keys.split()
+    assert list(told["where"]) == ["module", "parameter", "op", "phase", "file", "line", "code"]
+    assert told["evidence"]["norm"] == "NaN"
+    assert report["summary"] == {"loss": "Infinity"}
+    assert (report["memory"], report["performance"]) == ([{"rss": 5}], {"step": 0.5})
+    json.dumps(report, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("findings", "ended", "status"),
+    [
+        ([], None, "healthy"),
+        ([finding("a", "info")], None, "healthy"),
+        ([finding("a", "warning")], None, "warning"),
+        ([finding("a", "info"), finding("b", "critical")], None, "critical"),
+        ([finding("a", "critical")], {"code": 1, "exception": "ValueError: no"}, "crashed"),
+    ],
+)
+def test_the_status_follows_from_the_findings(findings: list[Finding], ended: dict[str, Any], status: str) -> None:
+    assert build_report(run={"exit": ended}, findings=findings)["run"]["status"] == status
+
+
+def test_most_severe_first_then_earliest() -> None:
+    given = [
+        finding("a", "info", 1),
+        finding("b", "critical", 9),
+        finding("c", "warning", 2),
+        finding("d", "critical", 3),
+    ]
+    assert [f.id for f in ranked_findings(given)] == ["d", "b", "c", "a"]
+
+
+def test_an_effect_stands_below_its_cause_which_is_as_severe_as_the_effect() -> None:
+    given = [
+        finding("effect", "critical", 3, evidence={"because": "cause"}),
+        finding("other", "warning", 1),
+        finding("cause", "warning", 4),
+        finding("late", "critical", 9),
+    ]
+    assert [f.id for f in ranked_findings(given)] == ["cause", "late", "effect", "other"]
+
+
+def test_findings_that_blame_each_other_or_nobody_there_are_all_kept() -> None:
+    given = [
+        finding("a", evidence={"because": "b"}),
+        finding("b", evidence={"because": "a"}),
+        finding("c", evidence={"because": "absent"}),
+        finding("d", evidence={"because": "d"}),
+    ]
+    assert {f.id for f in ranked_findings(given)} == set("abcd")
+    shown = text(render_verdict(report_on(*given)))
+    assert all(f"warning[{f.id}]" in shown for f in given)
+
+
+def test_a_finding_survives_the_report() -> None:
+    entry = report_on(ROOT)["findings"][0]
+    assert finding_of(entry).to_dict() == {**ROOT.to_dict(), "evidence": {**ROOT.evidence, "norm": "NaN"}}
+
+
+@given(st.recursive(st.none() | st.floats() | st.text() | st.integers(), st.lists, max_leaves=8))
+def test_whatever_is_in_it_the_report_is_strict_json(value: Any) -> None:
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    report = build_report(run={}, summary={"x": value})
+    json.loads(json.dumps(report, allow_nan=False), parse_constant=refuse)
+
+
+def test_a_written_report_reads_the_same(tmp_path: Path) -> None:
+    report = report_on(ROOT, EFFECT)
+    path = tmp_path / "new" / "folder" / "out.json"
+    assert write_report(report, path) == path
+    assert read_report(path) == report
+    write_report(report_on(), str(path))
+    assert read_report(path)["findings"] == []
+    assert os.listdir(path.parent) == ["out.json"], "no draft is left"
+
+
+def test_writing_follows_a_link_and_keeps_it(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    write_report(report_on(), tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert read_report(tmp_path / "real.json")["schema"] == 1
+
+
+def test_a_report_that_cannot_be_written_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(OSError, match=r"cannot be written to '.*taken/out.json' \(.+\): give a path"):
+        write_report(report_on(), tmp_path / "taken" / "out.json")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match=r"cannot be written to '.*folder' \(Is a directory\)"):
+        write_report(report_on(), tmp_path / "folder")
+    assert sorted(os.listdir(tmp_path)) == ["folder", "taken"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 1}', '{"schema": 99, "run": {}}', "\x00"])
+def test_what_is_no_report_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"x\.json' (is not a report|has schema 99)"):
+        read_report(path)
+
+
+def test_a_finding_at_80_columns() -> None:
+    assert text(render_finding(ROOT), 80) == (
+        "critical[nonfinite-gradient]: the gradient of 3 of 8 parameters is NaN, first in\n"
+        "    encoder.1.weight; the loss is still finite\n"
+        "  --> train.py:42, module encoder.1, op aten.sqrt in backward, steps 12 to 14 (3\n"
+        "      times)\n"
+        "   |  h = torch.sqrt(h)\n"
+        "   = evidence: norm=NaN, limit=100, parameters=[a.weight, b.weight, c.weight, a…\n"
+        "   = help: sqrt has an infinite derivative at 0: take it of h + 1e-8, so that it\n"
+        "           is never taken of zero\n"
+        "   = help: skip such samples\n"
+    )
+
+
+def test_a_finding_at_200_columns_is_no_wider_than_120() -> None:
+    assert text(render_finding(ROOT), 200) == (
+        "critical[nonfinite-gradient]: the gradient of 3 of 8 parameters is NaN, first in encoder.1.weight; "
+        "the loss is still\n"
+        "    finite\n"
+        "  --> train.py:42, module encoder.1, op aten.sqrt in backward, steps 12 to 14 (3 times)\n"
+        "   |  h = torch.sqrt(h)\n"
+        "   = evidence: norm=NaN, limit=100, parameters=[a.weight, b.weight, c.weight, and 1 more]\n"
+        "   = help: sqrt has an infinite derivative at 0: take it of h + 1e-8, so that it is never taken of zero\n"
+        "   = help: skip such samples\n"
+    )
+
+
+def test_a_brief_finding_keeps_the_first_advice_only() -> None:
+    shown = text(render_finding(ROOT, brief=True), 120)
+    assert "evidence" not in shown
+    assert shown.count("= help") == 1
+
+
+@pytest.mark.parametrize("width", [1, 10, 24, 40, 79, 80, 81, 200])
+def test_no_line_is_wider_than_the_terminal_nor_ends_in_blanks(width: int) -> None:
+    for line in text(render_verdict(report_on(ROOT, EFFECT)), width).splitlines():
+        assert len(line) <= max(width, 1)
+        assert line == line.rstrip()
+
+
+def test_text_of_the_user_is_shown_as_it_is() -> None:
+    odd = finding("a", message="[bold]x[/] :smile: \x1b[31m", where=Where(file="[red].py", line=1))
+    shown = text(render_finding(odd))
+    assert "[bold]x[/] :smile:" in shown
+    assert "[red].py:1" in shown
+
+
+def test_colour_only_in_a_terminal_that_wants_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown() -> str:
+        out = io.StringIO()
+        Console(file=out, force_terminal=True, color_system="standard", width=80).print(render_finding(ROOT))
+        return out.getvalue()
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[1;31mcritical" in shown()
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "31m" not in shown()
+
+
+def test_places_are_told_as_far_as_they_are_known() -> None:
+    assert "  --> step 1\n" in text(render_finding(finding("a")))
+    assert "  --> parameter fc.weight, optimizer 1, rank 3, step 1\n" in text(
+        render_finding(finding("a", where=Where("fc", "fc.weight"), rank=3, evidence={"series": 1}))
+    )
+    assert "  --> module fc, forward, steps 1 to 9 (2 times)\n" in text(
+        render_finding(finding("a", where=Where("fc", phase="forward"), last_step=9, count=2))
+    )
+
+
+def test_evidence_in_one_line() -> None:
+    evidence = {
+        "norm": 123456.789,
+        "n": 3,
+        "ok": True,
+        "by": {"a": 1e-9, "b": -math.inf},
+        "because": "x",
+        "text": "a\nb",
+    }
+    assert describe_evidence(evidence) == "norm=1.235e+05, n=3, ok=True, by={a: 1e-09, b: -Infinity}, text=a b"
+
+
+def test_a_healthy_run_gets_one_line() -> None:
+    assert text(render_verdict(report_on())) == "seismograd: healthy after 120 steps, nothing found, overhead 0.6%\n"
+    assert text(render_verdict(build_report(run={"steps": 1}))) == "seismograd: healthy after 1 step, nothing found\n"
+    remarked = report_on(finding("loss-spike", "info"), finding("lr-jump", "info"))
+    assert text(render_verdict(remarked), 200) == (
+        "seismograd: healthy after 120 steps, 2 remarks (loss-spike, lr-jump), overhead 0.6%\n"
+    )
+
+
+def test_a_verdict_puts_what_follows_under_its_cause() -> None:
+    report = report_on(ROOT, EFFECT, finding("loss-spike", "warning", 3))
+    assert text(render_verdict(report), 110) == (
+        "seismograd: critical after 120 steps, 2 critical, 1 warning, overhead 0.6%\n"
+        "\n"
+        "critical[nonfinite-gradient]: the gradient of 3 of 8 parameters is NaN, first in encoder.1.weight; "
+        "the loss is\n"
+        "    still finite\n"
+        "  --> train.py:42, module encoder.1, op aten.sqrt in backward, steps 12 to 14 (3 times)\n"
+        "   |  h = torch.sqrt(h)\n"
+        "   = evidence: norm=NaN, limit=100, parameters=[a.weight, b.weight, c.weight, and 1 more]\n"
+        "   = help: sqrt has an infinite derivative at 0: take it of h + 1e-8, so that it is never taken of zero\n"
+        "   = help: skip such samples\n"
+        "    critical[nonfinite-parameter]: 4 parameters hold NaN\n"
+        "      --> step 13\n"
+        "       = because: nonfinite-gradient\n"
+        "       = help: start again from a checkpoint before step 12\n"
+        "\n"
+        "warning[loss-spike]: loss-spike it is\n"
+        "  --> step 3\n"
+    )
+
+
+def test_a_crash_is_told_in_the_headline() -> None:
+    shown = text(render_verdict(report_on(exit={"code": 1, "exception": "ValueError: no\nmore"})), 200)
+    assert shown.startswith("seismograd: crashed after 120 steps, nothing found, overhead 0.6%, ValueError: no\n")
+
+
+@pytest.mark.parametrize("height", [6, 10, 16, 24, 40])
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_verdict_fits_on_one_screen(height: int, width: int) -> None:
+    many = [finding(f"fault-{i}", "warning", i, recommendations=["do this", "do that"]) for i in range(20)]
+    lines = text(render_verdict(report_on(ROOT, EFFECT, *many), height=height), width).splitlines()
+    assert any(line.startswith("critical[nonfinite-gradient]") for line in lines)
+    assert lines[-1].startswith("... and ")
+    assert len(lines) <= max(height, 10 if width == 80 else 8)
