@@ -1,0 +1,70 @@
+"""What stands under `[tool.seismograd]` in the user's `pyproject.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from seismograd.protocols import Detector
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Defaults for a run: `level`, `budget`, ids to ignore, and limits of detectors by id."""
+
+    level: str | None = None
+    budget: float | None = None
+    ignore: tuple[str, ...] = ()
+    limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    path: Path | None = None
+
+    def apply(self, detectors: Iterable[Detector]) -> tuple[Detector, ...]:
+        """`detectors` with the limits that the file sets."""
+        return tuple(self._adjusted(detector) for detector in detectors)
+
+    def _adjusted(self, detector: Detector) -> Detector:
+        wanted = self.limits.get(detector.id)
+        if not wanted:
+            return detector
+        known = {part.name for part in fields(detector)}  # type: ignore[arg-type]
+        unknown = sorted(set(wanted) - known)
+        if unknown:
+            raise ValueError(
+                f"{self.path}: [tool.seismograd.limits.{detector.id}] has no limit {unknown[0]!r}: "
+                f"it has {', '.join(sorted(known)) or 'none'}"
+            )
+        adjusted: Detector = replace(detector, **wanted)  # type: ignore[type-var]
+        return adjusted
+
+
+def find_config(start: Path | None = None) -> Config:
+    """The nearest `pyproject.toml` at or above `start` that has the table; an empty one if there is none."""
+    folder = (start or Path.cwd()).resolve()
+    for place in (folder, *folder.parents):
+        path = place / "pyproject.toml"
+        if not path.is_file():
+            continue
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("seismograd")
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            return Config()  # not ours to complain about
+        if table is not None:
+            return _parse(table, path)
+    return Config()
+
+
+def _parse(table: Mapping[str, Any], path: Path) -> Config:
+    known = {"level", "budget", "ignore", "limits"}
+    unknown = sorted(set(table) - known)
+    if unknown:
+        raise ValueError(f"{path}: [tool.seismograd] has an unknown key {unknown[0]!r}: known are {sorted(known)}")
+    ignore = table.get("ignore", [])
+    if isinstance(ignore, str) or not all(isinstance(item, str) for item in ignore):
+        raise ValueError(f"{path}: [tool.seismograd] ignore is {ignore!r}: it takes a list of finding ids")
+    limits = table.get("limits", {})
+    if not isinstance(limits, dict) or not all(isinstance(item, dict) for item in limits.values()):
+        raise ValueError(f"{path}: [tool.seismograd.limits] takes a table for each finding id")
+    return Config(table.get("level"), table.get("budget"), tuple(ignore), limits, path)

@@ -1,0 +1,95 @@
+"""The parameters under watch: their names, and the optimizer that holds each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin
+from torch.optim import Optimizer
+
+
+class Watched:
+    """The floating-point parameters of the models and optimizers, each once, in the order of depth."""
+
+    def __init__(self, models: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]) -> None:
+        self.models = dict(models)
+        self.optimizers = list(optimizers)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Reads models and optimizers anew: parameters come, go, and are replaced."""
+        self.names: tuple[str, ...] = ()
+        self.parameters: list[Tensor] = []
+        self.owners: list[int] = []
+        """For each parameter the index of its optimizer, -1 where none holds it."""
+        self.fan_in: list[int] = []
+        """For each parameter how many inputs a unit of it has; 0 where the question makes no sense."""
+        names: list[str] = []
+        holder: dict[int, int] = {}
+        self._groups: dict[int, dict[str, Any]] = {}
+        for index, optimizer in enumerate(self.optimizers):
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    holder.setdefault(id(parameter), index)
+                    self._groups.setdefault(id(parameter), group)
+        seen: set[int] = set()
+        for prefix, model in self.models.items():
+            for module_name, module in model.named_modules():
+                for name, parameter in module.named_parameters(recurse=False):
+                    if id(parameter) in seen or not _readable(parameter):
+                        continue
+                    seen.add(id(parameter))
+                    path = ".".join(part for part in (prefix, module_name, name) if part)
+                    names.append(path.replace("_orig_mod.", ""))
+                    self.parameters.append(parameter)
+                    self.owners.append(holder.get(id(parameter), -1))
+                    self.fan_in.append(_fan_in(module, name, parameter))
+        for index, optimizer in enumerate(self.optimizers):
+            for group_index, group in enumerate(optimizer.param_groups):
+                for place, parameter in enumerate(group["params"]):
+                    if id(parameter) in seen or not _readable(parameter):
+                        continue
+                    seen.add(id(parameter))
+                    names.append(f"optimizer{index}.{group_index}.{place}")
+                    self.parameters.append(parameter)
+                    self.owners.append(index)
+                    self.fan_in.append(0)
+        self.names = tuple(names)
+        self._known = seen
+        self._signature = self._sign()
+
+    def group_of(self, at: int) -> dict[str, Any] | None:
+        """The param group that holds the parameter with this index."""
+        return self._groups.get(id(self.parameters[at]))
+
+    def changed(self) -> bool:
+        """Whether an optimizer got or lost parameters since the last refresh: a look at lengths, every step."""
+        return self._signature != self._sign()
+
+    def replaced(self) -> bool:
+        """Whether a model's parameters are others than before: a look at each, now and then."""
+        current = {id(p) for m in self.models.values() for p in m.parameters() if _readable(p)}
+        return not current <= self._known
+
+    def holds_any(self, optimizer: Optimizer) -> bool:
+        return any(id(p) in self._known for group in optimizer.param_groups for p in group["params"])
+
+    def _sign(self) -> list[int]:
+        return [len(group["params"]) for optimizer in self.optimizers for group in optimizer.param_groups]
+
+
+def _readable(parameter: Tensor) -> bool:
+    if isinstance(parameter, UninitializedTensorMixin):  # a lazy module before its first forward
+        return False
+    return parameter.is_floating_point() or parameter.is_complex()
+
+
+_DENSE_LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+
+
+def _fan_in(module: nn.Module, name: str, parameter: Tensor) -> int:
+    if name == "weight" and isinstance(module, _DENSE_LAYERS) and parameter.ndim >= 2:
+        return max(1, parameter[0].numel())
+    return 0

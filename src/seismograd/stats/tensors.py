@@ -1,0 +1,114 @@
+"""Statistics of torch tensors, computed where the tensors lie and left there: nothing here waits for a device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+_DOUBLE = (torch.float64, torch.complex128)
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """The stored values of `tensor` as a dense real tensor with the same norm."""
+    tensor = tensor.detach()
+    if tensor.layout != torch.strided:
+        tensor = tensor.coalesce().values() if tensor.is_sparse else tensor.values()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor
+
+
+def norms(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The L2 norm of each tensor as a 0-d tensor, accumulated in fp32 or wider. Sparse ones by their values."""
+    plain = True
+    for tensor in tensors:  # one look at each: the fused call refuses sparse tensors and overflows in fp16
+        if tensor.dtype != torch.float32 or tensor.layout != torch.strided:
+            plain = False
+            break
+    if plain:
+        return list(torch._foreach_norm(tensors, 2.0)) if tensors else []
+    groups: dict[torch.dtype, list[int]] = {}
+    values: list[Tensor] = []
+    for at, tensor in enumerate(tensors):
+        value = dense(tensor)
+        values.append(value)
+        groups.setdefault(value.dtype, []).append(at)
+    result: list[Tensor] = [values[0]] * len(values)
+    for dtype, places in groups.items():
+        wide = torch.float64 if dtype in _DOUBLE else torch.float32
+        found = torch._foreach_norm([values[at] for at in places], 2.0, dtype=wide)
+        for at, norm in zip(places, found, strict=True):
+            result[at] = norm
+    return result
+
+
+def total(tensors: Sequence[Tensor]) -> list[float]:
+    """The norms of `tensors` on the host: one sync a device."""
+    found = norms(tensors)
+    return torch.stack([norm.double().cpu() for norm in found]).tolist() if found else []
+
+
+def gradient_norm(parameters: Iterable[Tensor]) -> float:
+    """The global L2 norm of the gradients that `parameters` hold, exact for what overflows fp32 too."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    with torch.no_grad():
+        norm = math.sqrt(sum(value * value for value in total(gradients)))
+        if math.isinf(norm) and not any(sum(bad_counts(gradient)) for gradient in gradients):
+            norm = math.hypot(*(exact_norm(gradient) for gradient in gradients))
+    return norm
+
+
+def exact_norm(tensor: Tensor) -> float:
+    """The L2 norm in float64, scaled so that no finite value overflows. Waits for the device."""
+    value = dense(tensor).to(torch.float64) if tensor.device.type != "mps" else dense(tensor).cpu().double()
+    if not value.numel():
+        return 0.0
+    largest = float(value.abs().max())
+    if largest == 0 or not math.isfinite(largest):
+        return largest
+    return largest * float(torch.linalg.vector_norm(value / largest))
+
+
+def bad_counts(tensor: Tensor) -> tuple[int, int]:
+    """How many elements are NaN and how many infinite, element by element. Waits for the device."""
+    value = dense(tensor)
+    if not value.is_floating_point():
+        return (0, 0)
+    counts = torch.stack([value.isnan().sum(), value.isinf().sum()]).tolist()
+    return (int(counts[0]), int(counts[1]))
+
+
+def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The largest magnitude in each tensor. Two vectorised passes: the infinity norm is ten times slower on a CPU."""
+    return [_largest(dense(tensor)) for tensor in tensors]
+
+
+def _largest(value: Tensor) -> Tensor:
+    if not value.numel():
+        return torch.zeros((), dtype=torch.float32, device=value.device)
+    low, high = torch.aminmax(value)
+    return torch.maximum(low.abs(), high.abs())
+
+
+def means(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The mean of each tensor, over all its elements and not only the stored ones."""
+    result = []
+    for tensor in tensors:
+        value = dense(tensor)
+        wide = torch.float64 if value.dtype in _DOUBLE else torch.float32
+        result.append(value.sum(dtype=wide) / max(1, tensor.numel()))
+    return result
+
+
+def zero_shares(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The share of exact zeros in each tensor."""
+    result = []
+    for tensor in tensors:
+        value = tensor.detach()
+        if value.layout != torch.strided:
+            value = dense(value)
+        result.append(1 - torch.count_nonzero(value) / max(1, tensor.numel()))
+    return result

@@ -1,0 +1,447 @@
+"""`watch()` and `TrainingDebugger`: the live side, which owns probes, detectors and sinks."""
+
+from __future__ import annotations
+
+import atexit
+import difflib
+import math
+import os
+import sys
+import time
+import uuid
+import warnings
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from seismograd.activations import ActivationMonitor
+from seismograd.config import find_config
+from seismograd.governor import BUDGETS, Governor
+from seismograd.history import TrainingHistory, issues_of
+from seismograd.judge import Judge
+from seismograd.protocols import Detector, Sink
+from seismograd.records import DebugLevel, Finding, Reading, Severity, Where
+from seismograd.reports.report import build_report
+from seismograd.stats.arrays import GradientStats, array_reading
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from torch import Tensor, nn
+
+    from seismograd.loop import Loop
+    from seismograd.readings import ByHand
+
+_RESERVED = ("loss", "val_loss", "grad/", "lr/", "time/", "memory/", "amp/", "update/", "weight_decay/")
+
+
+class TrainingDebugger:
+    """One run under watch: takes readings, judges them, tells the sinks.
+
+    `watch()` builds one that reads by itself. By hand, `step()` takes NumPy arrays and `monitor_training_step()` a
+    torch model; neither needs more than the numbers.
+    """
+
+    def __init__(
+        self,
+        level: DebugLevel | str | None = None,
+        *,
+        budget: float | None = None,
+        detectors: Iterable[Detector] | None = None,
+        sinks: Iterable[Any] | None = None,
+        ignore: Iterable[str] | str = (),
+        name: str | None = None,
+        strict: bool = False,
+    ) -> None:
+        config = find_config()
+        self._level = DebugLevel.of(level or config.level or DebugLevel.ADVANCED)
+        budget = config.budget if budget is None else budget
+        if budget is not None and not 0 < budget <= 1:
+            raise ValueError(f"budget {budget!r} is no share of a step: give a number above 0 and at most 1")
+        self.governor = Governor(self._level, budget)
+        self.strict = strict
+        self.id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
+        self.name = name or "run"
+        self.rank = int(os.environ.get("RANK", "0") or 0)
+        self.events: deque[dict[str, Any]] = deque(maxlen=1000)
+        self.history = TrainingHistory()
+        self.activation_monitor = ActivationMonitor()
+        self.gradient_history: deque[GradientStats] = deque(maxlen=100)
+        chosen = config.apply(_detectors(detectors))
+        self._ignored = _ignored(ignore, config.ignore, chosen)
+        self._judge = Judge(
+            chosen,
+            ignore=self._ignored,
+            on_finding=lambda finding: self._tell("write_finding", finding),
+            on_change=lambda finding: self._tell("update_finding", finding),
+            on_failure=self._failed,
+        )
+        self._sinks = _sinks(sinks)
+        self._loop: Loop | None = None
+        self._by_hand: tuple[Any, ByHand] | None = None
+        self._broken: set[str] = set()
+        self._counts = dict.fromkeys(("total_steps", "anomaly_steps", *_COUNTED), 0)
+        self._seen: list[Finding] = []
+        self._last_step = -1
+        self._last_loss: dict[str, float] = {}
+        self._started, self._ended = datetime.now(UTC), None
+        self._exit: dict[str, Any] = {"code": None, "exception": None}
+        self._closed = False
+
+    # -- the watch -----------------------------------------------------------------------------------------------
+
+    @property
+    def level(self) -> DebugLevel:
+        """How much is read; may be set while the run goes on."""
+        return self._level
+
+    @level.setter
+    def level(self, level: DebugLevel | str) -> None:
+        self._level = self.governor.level = DebugLevel.of(level)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found so far, in the order in which it should be read."""
+        return self._judge.findings
+
+    @property
+    def status(self) -> str:
+        """`healthy`, `warning`, `critical`, or `crashed`."""
+        return "crashed" if self._exit["exception"] else self._judge.status
+
+    def observe(self, loss: Tensor | float) -> None:
+        """Says by hand: the gradients are complete now, and this is their loss."""
+        self._attached("observe").observe(loss)
+
+    def validate(self, loss: Tensor | float) -> None:
+        """Takes a validation loss at the current step."""
+        if self._loop is not None:
+            self._loop.validate(loss)
+        else:
+            self._take(Reading(max(self._last_step, 0), {"val_loss": float(loss)}, rank=self.rank))
+
+    def log(self, name: str, value: Tensor | float) -> None:
+        """Puts a value of the user's own into the next reading."""
+        if not name or any(name == taken or (taken[-1] == "/" and name.startswith(taken)) for taken in _RESERVED):
+            raise ValueError(f"the name {name!r} cannot be logged: Seismograd's own readings use it, choose another")
+        numel = getattr(value, "numel", None)
+        if callable(numel) and numel() != 1:
+            raise ValueError(f"{name!r} has {numel()} elements: log takes a single number")
+        self._attached("log").log(name, value)
+
+    def flush(self) -> None:
+        """Judges and writes everything that is still on its way."""
+        if self._loop is not None:
+            self._loop.flush()
+        for sink in list(self._sinks):
+            if hasattr(sink, "flush"):
+                self._call(sink, "flush")
+
+    def close(self) -> None:
+        """Ends the watch: no hook, patch or thread is left. Closing twice does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        if self._loop is not None:
+            self._loop.close()
+        self._ended = datetime.now(UTC)
+        report = self.report()
+        for sink in list(self._sinks):
+            self._call(sink, "close", report)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
+            self._exit = {"code": 1, "exception": f"{type(error).__name__}: {error}".rstrip(": ")}
+        self.close()
+
+    # -- by hand -------------------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        step: int,
+        loss: float,
+        gradients: Sequence[ArrayLike] | Mapping[str, ArrayLike],
+        learning_rate: float,
+        activations: Mapping[str, ArrayLike] | None = None,
+        val_loss: float | None = None,
+    ) -> None:
+        """Records and judges one step of any training loop, from plain numbers and arrays."""
+        reading, stats = array_reading(step, loss, gradients, learning_rate, val_loss)
+        self.gradient_history.append(stats)
+        self.history.record(step=step, loss=float(loss), grad_norm=stats.norm, lr=float(learning_rate), val_loss=val_loss)
+        for name, values in (activations or {}).items():
+            self.activation_monitor.record(name, values)
+        self._take(reading)
+
+    def monitor_training_step(self, model: nn.Module, loss: Tensor | float, step: int) -> dict[str, Any]:
+        """Reads the gradients that `model` holds now, judges the step, and says what was seen at it."""
+        before = self._counts.copy()
+        if self._loop is not None:
+            self._loop.observe_step(loss, step)
+            self._loop.flush()
+        else:
+            self._take(self._hand(model).read(loss, step, more=self._level is not DebugLevel.BASIC))
+        seen = [finding for finding in self._seen if finding.severity is not Severity.INFO]
+        return {
+            "step": step,
+            "loss": self._last_loss.get("loss"),
+            "gradient_norm": self._last_loss.get("grad/norm"),
+            "anomalies": [finding.id for finding in seen],
+            "has_anomaly": bool(seen),
+            **{name: self._counts[name] > before[name] for name in _COUNTED},
+            "findings": [finding.to_dict() for finding in seen],
+        }
+
+    def get_training_summary(self) -> dict[str, Any]:
+        """How many steps were seen, and at how many of them something was wrong."""
+        counts = dict(self._counts)
+        steps = max(1, counts["total_steps"])
+        return {
+            **counts,
+            "anomaly_rate": counts["anomaly_steps"] / steps,
+            "loss_anomaly_rate": counts["loss_anomalies"] / steps,
+            "gradient_explosion_rate": counts["gradient_explosions"] / steps,
+            "gradient_vanishing_rate": counts["gradient_vanishing"] / steps,
+        }
+
+    def quick_check(self) -> bool:
+        """Whether the last steps look sound: no NaN, no exploding gradient, nothing critical."""
+        recent = self.history.loss[-5:]
+        if any(math.isnan(loss) for loss in recent):
+            return False
+        if self.gradient_history:
+            latest = self.gradient_history[-1]
+            if latest.num_nans or latest.num_infs or latest.norm > 1000:
+                return False
+        return not any(
+            finding.severity is Severity.CRITICAL and finding.last_step > self._last_step - 5
+            for finding in self._judge.findings
+        )
+
+    def report(self) -> dict[str, Any]:
+        """The report of the run so far, as strict JSON; it also answers under the names of the seed's report."""
+        findings = self._judge.findings
+        issues, recommendations = issues_of(findings)
+        recent = list(self.gradient_history)[-10:]
+        sick_gradients = any("gradient" in f.id and f.severity is not Severity.INFO for f in findings)
+        report = build_report(
+            run={
+                "id": self.id,
+                "name": self.name,
+                "status": self.status,
+                "steps": self._counts["total_steps"] if self._loop is None else self._loop.step + 1,
+                "level": self._level.value,
+                "started": self._started.isoformat(timespec="milliseconds"),
+                "ended": self._ended.isoformat(timespec="milliseconds") if self._ended else None,
+                "exit": self._exit,
+                "overhead": self._overhead(),
+            },
+            findings=findings,
+            summary={**self.get_training_summary(), "last": self._last_loss},
+            events=list(self.events),
+        )
+        report |= {
+            "status": report["run"]["status"],
+            "issues": issues,
+            "recommendations": recommendations,
+            "gradient_healthy": all(stats.is_healthy()[0] for stats in recent) and not sick_gradients,
+            "activation_issues": self.activation_monitor.diagnose(),
+        }
+        return report
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _attach(self, loop: Loop) -> None:
+        self._loop = loop
+        atexit.register(self.close)
+
+    def _attached(self, method: str) -> Loop:
+        if self._loop is None:
+            raise RuntimeError(f"{method}() belongs to a watch: open one with seismograd.watch(model, optimizer)")
+        return self._loop
+
+    def _hand(self, model: nn.Module) -> ByHand:
+        from seismograd.readings import ByHand
+
+        if self._by_hand is None or self._by_hand[0] is not model:
+            self._by_hand = (model, ByHand(model, self.rank))
+        return self._by_hand[1]
+
+    def _take(self, reading: Reading) -> None:
+        """The one way in: every reading is judged, counted and written here."""
+        self._seen = self._judge.observe(reading)
+        scalars = reading.scalars
+        self._last_loss.update(scalars)
+        if reading.step != self._last_step and len(scalars) > 1:
+            self._counts["total_steps"] += 1
+        self._last_step = max(self._last_step, reading.step)
+        if self._seen:
+            self._count(self._seen)
+        for sink in self._sinks:
+            try:
+                sink.write_reading(reading)
+            except Exception as error:
+                self._drop(sink, error)
+
+    def _count(self, seen: Sequence[Finding]) -> None:
+        ids = {finding.id for finding in seen if finding.severity is not Severity.INFO}
+        if ids:
+            self._counts["anomaly_steps"] += 1
+        for name, counted in _COUNTED.items():
+            if ids & counted:
+                self._counts[name] += 1
+
+    def _overhead(self) -> dict[str, Any]:
+        governor = self.governor
+        result: dict[str, Any] = {"budget": governor.budget, "measured": round(governor.share, 5)}
+        if governor.every > 1:
+            result["reads_every"] = governor.every
+        return result
+
+    def _tell(self, method: str, finding: Finding) -> None:
+        for sink in list(self._sinks):
+            self._call(sink, method, finding)
+
+    def _call(self, sink: Sink, method: str, *args: Any) -> None:
+        try:
+            getattr(sink, method)(*args)
+        except Exception as error:
+            self._drop(sink, error)
+
+    def _drop(self, sink: Sink, error: Exception) -> None:
+        self._sinks = [kept for kept in self._sinks if kept is not sink]
+        self._failed(f"sink {type(sink).__name__}", error)
+
+    def _failed(self, part: str, error: Exception) -> None:
+        """Something of ours broke: said once, recorded, and never passed on to the training loop."""
+        if self.strict:
+            raise error
+        if part in self._broken:
+            return
+        self._broken.add(part)
+        self._blind(part, f"{type(error).__name__}: {error}")
+        text = f"seismograd: {part} failed and was dropped, training goes on ({type(error).__name__}: {error})"
+        try:
+            warnings.warn(text, RuntimeWarning, stacklevel=4)
+        except Exception:  # the user turns warnings into errors: this one must not reach the loop
+            print(text, file=sys.stderr)  # noqa: T201
+
+    def _blind(self, part: str, why: str) -> None:
+        """Records that something could not be read from here on."""
+        self.events.append({"time": time.time(), "event_type": "blind_probe", "message": f"{part}: {why}"})
+        if "blind-probe" in self._ignored:
+            return
+        self._judge.add(
+            Finding(
+                id="blind-probe",
+                severity=Severity.INFO,
+                step=max(self._last_step, 0),
+                rank=self.rank,
+                where=Where(),
+                message=f"{part}: {why}",
+                evidence={"part": part, "series": part},
+                recommendations=("What it would have shown is missing from this run's verdict.",),
+            )
+        )
+
+
+_COUNTED: dict[str, frozenset[str]] = {
+    "gradient_explosions": frozenset({"gradient-explosion"}),
+    "gradient_vanishing": frozenset({"gradient-vanishing"}),
+    "loss_anomalies": frozenset({"nonfinite-loss", "loss-explosion", "loss-spike"}),
+}
+
+
+def watch(
+    models: nn.Module | Sequence[nn.Module] | Mapping[str, nn.Module],
+    optimizers: Any = None,
+    *,
+    level: DebugLevel | str | None = None,
+    budget: float | None = None,
+    loss_fn: Any = None,
+    scaler: Any = None,
+    scheduler: Any = None,
+    detectors: Iterable[Detector] | None = None,
+    sinks: Iterable[Any] | None = None,
+    ignore: Iterable[str] | str = (),
+    recovery: Any = None,
+    replay: bool | None = None,
+    store: Any = None,
+    name: str | None = None,
+    strict: bool = False,
+    lag: int | None = None,
+) -> TrainingDebugger:
+    """Watches a training loop: reads every step, judges it, and says what is wrong while the run is still alive.
+
+    Use it as a context manager, or keep the object and `close()` it.
+
+    - `models`: a module, several, or a dict of names and modules. `optimizers` may be left out: they are found when
+      they step.
+    - `level`: `"basic"`, `"advanced"` (default) or `"extreme"`; `budget`: the share of a step's time that the watch may
+      take (0.01, 0.05 and 0.15 by level).
+    - `loss_fn`: a loss module whose calls in evaluation then count as validation losses.
+    - `scaler`: only for a loss scaler that is not a `torch.amp.GradScaler`; those are seen by themselves.
+    - `detectors`, `sinks`: in place of the default ones; a plain function is a sink for findings.
+    - `ignore`: ids of findings that are not to be reported.
+    - `lag`: 0 judges a step before the optimizer changes the weights, 1 a step later, without ever waiting for the
+      device. The default is 0 on a CPU and 1 on an accelerator.
+    - `strict`: errors inside Seismograd are raised instead of dropped.
+    """
+    for what, value in (("recovery", recovery), ("store", store)):
+        if value is not None:
+            raise NotImplementedError(f"{what}={value!r}: this version cannot do that yet, leave it out")
+    if replay:
+        raise NotImplementedError("replay=True: this version cannot replay a bad step yet, leave it out")
+    from seismograd import attach
+
+    named = attach.check_models(models)
+    found = attach.check_optimizers(optimizers)
+    lag = attach.check_lag(lag, named)
+    if sinks is None:
+        from seismograd.sinks import Console, Logging
+
+        sinks = (Console(), Logging())
+    debugger = TrainingDebugger(
+        level, budget=budget, detectors=detectors, sinks=sinks, ignore=ignore, name=name, strict=strict
+    )
+    debugger._attach(
+        attach.loop_for(debugger, named, found, scaler=scaler, loss_fn=loss_fn, lag=lag)
+    )
+    return debugger
+
+
+def _detectors(detectors: Iterable[Detector] | None) -> tuple[Detector, ...]:
+    if detectors is None:
+        from seismograd.detectors import DEFAULT
+
+        return DEFAULT
+    chosen = tuple(detectors)
+    for detector in chosen:
+        if isinstance(detector, type) or not isinstance(detector, Detector):
+            raise TypeError(f"{detector!r} is not a detector: it needs id, needs, follows and start()")
+    return chosen
+
+
+def _ignored(given: Iterable[str] | str, configured: Iterable[str], detectors: Iterable[Detector]) -> set[str]:
+    ids = {given} if isinstance(given, str) else set(given)
+    known = {detector.id for detector in detectors} | {"blind-probe"}
+    for wrong in sorted(ids - known):
+        close = difflib.get_close_matches(wrong, known, 1)
+        hint = f": did you mean {close[0]!r}?" if close else ""
+        warnings.warn(f"ignore={wrong!r} names no finding of this version{hint}", UserWarning, stacklevel=4)
+    return ids | set(configured)
+
+
+def _sinks(sinks: Iterable[Any] | None) -> list[Sink]:
+    if sinks is None:
+        return []
+    from seismograd.sinks import as_sink
+
+    return [as_sink(sink) for sink in ([sinks] if callable(sinks) else sinks)]
