@@ -1,0 +1,1 @@
+"""Faults of learning: the loss, the learning rate, the updates, the start."""

@@ -1,0 +1,201 @@
+"""`loss-explosion`."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import ClassVar
+
+from seismograd.detectors.running import First
+from seismograd.detectors.wording import found, number, one_digit, rates
+from seismograd.records import Finding, Reading, Severity
+
+
+@dataclass(frozen=True)
+class LossExplosion:
+    """The loss runs away: upwards, or below all bounds.
+
+    Why it matters
+    --------------
+    A run that diverges does not come back by itself. Everything learned is lost, and NaN is usually next.
+
+    How it is judged
+    ----------------
+    The scale of a run is the largest of its first losses, their spread, and how far it has come down since. The loss has exploded when it is more than
+    `far` scales above its start and multiplies from reading to reading, when it jumps `huge` scales up for
+    `sustained` readings, when it jumps up and stays `stay` scales above its start for 50, or is a million scales away. Downwards: when it is `huge` scales below its start and
+    falls faster and faster; likelihoods that fall below zero slow down instead. Losses that grow gradually (value functions) are fine.
+
+    What to try
+    -----------
+    Lower the learning rate, warm it up, clip gradients. If the loss runs to minus infinity, it rewards something
+    without bound: a variance that goes to zero, a critic without its constraint, a sign.
+    """
+
+    id: ClassVar[str] = "loss-explosion"
+    needs: ClassVar[tuple[str, ...]] = ("loss",)
+    follows: ClassVar[tuple[str, ...]] = (
+        "lr-too-high",
+        "lr-jump",
+        "bad-initialization",
+        "gradient-explosion",
+        "unnormalized-input",
+        "unnormalized-target",
+        "missing-zero-grad",
+        "scheduler-order",
+    )
+
+    far: float = 10.0
+    huge: float = 1e3
+    stay: float = 30.0
+    sustained: int = 5
+    floor: float = 0.1
+
+    def start(self) -> _Checker:
+        return _Checker(self)
+
+
+class _Checker:
+    __slots__ = (
+        "_above",
+        "_best",
+        "_count",
+        "_detector",
+        "_first",
+        "_gate",
+        "_last",
+        "_marks",
+        "_near",
+        "_normal",
+        "_recent",
+        "_running",
+        "_scale",
+        "_start",
+        "_streak",
+    )
+
+    def __init__(self, detector: LossExplosion) -> None:
+        self._detector = detector
+        self._first: First = First(30)
+        self._recent: deque[float] = deque(maxlen=11)
+        self._marks: deque[float] = deque(maxlen=4)
+        self._count, self._above, self._normal, self._streak = 0, 0, 0, 0
+        self._start = self._scale = self._last = math.nan
+        self._best, self._gate, self._near = math.inf, math.inf, math.inf
+        self._running = False
+
+    def check(self, reading: Reading) -> Finding | None:
+        loss = reading.scalars["loss"]
+        if not -math.inf < loss < math.inf:
+            return None
+        self._count += 1
+        self._recent.append(loss)
+        if self._count <= 30:
+            early = self._early(loss)
+            if early:
+                return self._up(reading, loss, "multiplied at each of the last readings")
+        if loss < self._best:
+            self._best = loss
+            self._measure()
+        if self._count & (self._count - 1) == 0:
+            self._marks.append(loss)
+            if self._falls_faster(loss):
+                return self._down(reading, loss)
+        if loss <= self._gate:
+            self._above, self._running = 0, False
+            if loss <= self._near:
+                self._normal = self._count
+            return None
+        return self._judge(reading, loss)
+
+    def _early(self, loss: float) -> bool:
+        """The first readings: what multiplies by three at each step from the start has no level to be compared with."""
+        if self._count == 1:
+            self._start = self._last = loss
+        self._streak = self._streak + 1 if loss > 3.0 * self._last > 0.0 else 0
+        self._last = loss
+        self._first.add(loss)
+        if self._count >= 10:
+            self._measure()
+        return self._streak >= 4 and loss > 100.0 * self._start
+
+    def _measure(self) -> None:
+        """The run's own scale, and from it the level above which a loss is looked at."""
+        if self._count < 10:
+            return
+        start = self._start = self._first.median
+        self._scale = max(abs(start), 2.0 * self._first.spread, start - self._best)
+        self._gate = start + self._detector.far * self._scale if self._scale > 0.0 else math.inf
+        self._near = start + self._scale
+
+    def _judge(self, reading: Reading, loss: float) -> Finding | None:
+        limits = self._detector
+        self._above += 1
+        if self._running:
+            return self._up(reading, loss, "is still far above its start")
+        distance = loss - self._start
+        scale = max(
+            self._scale, limits.floor
+        )  # a run that starts at almost nothing (a value function) has room to grow
+        fast = self._count - self._normal - self._above
+        values = list(self._recent)
+        if len(values) == 11 and self._above >= 3:
+            rises = sum(after > before for before, after in zip(values, values[1:], strict=False))
+            if rises >= 9 and distance > 2.0 * (values[0] - self._start) and values[-1] > values[-3]:
+                return self._up(reading, loss, "multiplies from reading to reading")
+        if (
+            self._above >= limits.sustained
+            and fast <= 100
+            and min(values[-limits.sustained :]) > self._start + limits.huge * scale
+        ):
+            return self._up(reading, loss, f"has been there for {self._above} readings")
+        if self._above >= 50 and fast <= 20 and min(values) > self._start + limits.stay * scale:
+            return self._up(reading, loss, f"has stayed there for {self._above} readings")
+        if distance > 1e6 * scale:
+            return self._up(reading, loss, "is beyond all bounds")
+        return None
+
+    def _falls_faster(self, loss: float) -> bool:
+        """At each doubling of the number of readings: did it fall more than three times as far as in the doubling before?
+
+        A likelihood falls with the logarithm of the step (once as far), a steady fall is twice as far.
+        """
+        if len(self._marks) < 4 or self._count < 64 or not self._scale > 0.0:
+            return False
+        scale = max(self._scale, self._detector.floor)
+        if self._start - loss < self._detector.huge * abs(self._start) or loss > -self._detector.huge * scale:
+            if not (loss < -1e4 and self._start - loss > 100.0 * (abs(self._start) + self._first.spread)):
+                return False
+        a, b, c, d = self._marks
+        return (d - c) < 3.0 * (c - b) < 0.0 and (c - b) < 3.0 * (b - a) < 0.0
+
+    def _up(self, reading: Reading, loss: float, how: str) -> Finding:
+        self._running = True
+        start = self._start
+        lr = max(rates(reading.scalars), default=math.nan)
+        message = f"The loss has exploded: {number(loss)} at step {reading.step}, from {number(start)} at the start; it {how}."
+        evidence = {"loss": float(loss), "start": float(start), "limit": float(self._gate)}
+        advice = [
+            f"Lower the learning rate: try {one_digit(lr / 10):g} instead of {number(lr)}."
+            if lr > 0
+            else "Lower the learning rate 10 times."
+        ]
+        advice.append("Clip gradients with `clip_grad_norm_`, and go back to a checkpoint of before the rise.")
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice)
+
+    def _down(self, reading: Reading, loss: float) -> Finding:
+        message = (
+            f"The loss runs below all bounds: {number(loss)} at step {reading.step}, from {number(self._start)},"
+            " and it falls faster and faster."
+        )
+        evidence = {
+            "loss": float(loss),
+            "start": float(self._start),
+            "limit": -self._detector.huge * float(self._scale),
+        }
+        advice = [
+            "Look for a term without a lower bound: a sign, a variance that goes to zero, a critic without clipping or penalty.",
+            "Bound it: clamp the log-variance, clip the critic's weights or add a gradient penalty.",
+        ]
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice)

@@ -1,0 +1,166 @@
+"""`lr-too-high`."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from seismograd.detectors.running import median
+from seismograd.detectors.tables import Weights, column
+from seismograd.detectors.wording import found, number, one_digit, parameter, rates
+from seismograd.records import Finding, Reading, Severity
+
+
+@dataclass(frozen=True)
+class LrTooHigh:
+    """Single steps move the weights by about their own size or more, and the loss is the worse for it.
+
+    Why it matters
+    --------------
+    Such steps replace what the model knows instead of refining it. The run diverges, or ends on a plateau with dead
+    units from which a lower rate cannot bring it back.
+
+    How it is judged
+    ----------------
+    By what updates do, not by the number: on sampled updates most weight matrices move by more than `moved` times their
+    own norm, at least twice, and afterwards the loss is well above its start, or has not come down in `patience` readings, or
+    is no longer finite. Weights that start at zero do not count, nor do large first steps that the loss likes.
+
+    What to try
+    -----------
+    The rate named in the finding: it would have moved the weights by about 2 % a step. Warm it up if it is needed later.
+    """
+
+    id: ClassVar[str] = "lr-too-high"
+    needs: ClassVar[tuple[str, ...]] = ("lr",)
+    follows: ClassVar[tuple[str, ...]] = ("lr-jump", "missing-zero-grad", "scheduler-order")
+
+    moved: float = 0.5
+    patience: int = 40
+    target: float = 0.02
+
+    def start(self) -> _Checker:
+        return _Checker(self)
+
+
+class _Checker:
+    __slots__ = (
+        "_after",
+        "_bad",
+        "_detector",
+        "_first",
+        "_last_lr",
+        "_losses",
+        "_lr",
+        "_name",
+        "_ratio",
+        "_samples",
+        "_told",
+        "_weights",
+        "_worst",
+        "_zero",
+    )
+
+    def __init__(self, detector: LrTooHigh) -> None:
+        self._detector = detector
+        self._weights = Weights()
+        self._first, self._lr, self._last_lr = math.nan, 0.0, 0.0
+        self._losses: deque[float] = deque(maxlen=9)
+        self._samples: deque[bool] = deque(maxlen=6)
+        self._bad, self._after, self._told = 0, 0, False
+        self._name, self._ratio, self._worst = "", 0.0, 0.0
+        self._zero: set[str] = set()
+
+    def check(self, reading: Reading) -> Finding | None:
+        scalars, tensors = reading.scalars, reading.tensors
+        loss = scalars.get("loss", math.nan)
+        finite = -math.inf < loss < math.inf
+        if finite:
+            self._losses.append(loss)
+            if self._first != self._first:
+                self._first = loss
+        if "parameter" in tensors:
+            self._weights.learn(reading)
+        again = False
+        if "update" in tensors:
+            again = self._measure(reading)
+        self._last_lr = scalars.get("lr/0", 0.0)
+        if not self._bad:
+            return None
+        self._after += 1
+        if self._told:
+            return self._found(reading, loss) if again and (not finite or self._harm(loss)) else None
+        if not finite:
+            return self._found(reading, loss) if "loss" in scalars and self._worst > 1.0 and self._after < 50 else None
+        if self._bad >= 2 and self._harm(loss):
+            return self._found(reading, loss)
+        return None
+
+    def _measure(self, reading: Reading) -> bool:
+        """Whether this update moved most weight matrices by more than the limit."""
+        table = reading.tensors["update"]
+        ratios = column(table, "ratio")
+        if ratios is None:
+            return False
+        rows = self._weights.rows(table)
+        for at in rows[np.isnan(ratios[rows])]:
+            self._zero.add(table.names[at])
+        if self._zero:
+            rows = np.array([at for at in rows if table.names[at] not in self._zero], dtype=np.intp)
+        rows = rows[np.isfinite(ratios[rows])]
+        if not len(rows):
+            return False
+        values = np.sort(ratios[rows])
+        most = float(values[int(0.4 * (len(values) - 1))])  # six of ten move at least so much
+        high = most > self._detector.moved
+        if len(self._samples) == 6:
+            self._bad -= self._samples[0]
+        self._samples.append(high)
+        if high:
+            self._bad += 1
+            if most > self._worst:
+                at = int(rows[int(np.argmax(ratios[rows]))])
+                self._worst, self._ratio, self._name = most, float(ratios[at]), table.names[at]
+                self._lr = self._last_lr or max(rates(reading.scalars))
+            if self._bad == 1:
+                self._after = 0
+        return high
+
+    def _harm(self, loss: float) -> bool:
+        if self._after < 8 or len(self._losses) < 9:
+            return False
+        now, first = median(list(self._losses)), self._first
+        if now > first + 0.5 * abs(first):
+            return True
+        return self._after >= self._detector.patience and now > first - 0.02 * abs(first)
+
+    def _found(self, reading: Reading, loss: float) -> Finding:
+        self._told = True
+        lr = self._lr
+        better = one_digit(lr * self._detector.target / max(self._ratio, self._worst))
+        finite = math.isfinite(loss)
+        now = median(list(self._losses)) if finite else loss
+        message = (
+            f"lr {number(lr)} moved `{self._name}` by {number(self._ratio)} times its own size in one step;"
+            f" the loss went from {number(self._first)} to {number(now)}."
+        )
+        evidence = {
+            "ratio": self._ratio,
+            "limit": self._detector.moved,
+            "most_weights": self._worst,
+            "lr": float(lr),
+            "suggested_lr": better,
+            "loss": float(now),
+            "loss_start": float(self._first),
+        }
+        advice = [f"Try a learning rate of {better:g}: it would move the weights by about 2 % a step."]
+        advice.append("If the rate is needed later on, warm it up over the first few hundred steps.")
+        worse = not finite or now > self._first + 0.5 * abs(self._first)
+        severity = Severity.CRITICAL if worse else Severity.WARNING
+        return found(
+            self._detector, reading, severity, message, evidence, advice, where=parameter(self._name, "optimizer")
+        )

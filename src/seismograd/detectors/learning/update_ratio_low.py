@@ -1,0 +1,103 @@
+"""`update-ratio-low`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from seismograd.detectors.tables import Weights, column
+from seismograd.detectors.wording import found, names, number, parameter, rates
+from seismograd.records import Finding, Reading, Severity
+
+
+@dataclass(frozen=True)
+class UpdateRatioLow:
+    """A layer hardly moves, although it gets a gradient and the other layers move.
+
+    Why it matters
+    --------------
+    It keeps its random weights, and the others have to learn around it.
+
+    How it is judged
+    ----------------
+    On sampled updates: a weight matrix moves by less than `ratio` of its norm, and less than `share` of what the median of the weight
+    matrices does, in `samples` samples in a row, with a gradient and one learning rate for all. With several parameter groups it may be meant, and is info.
+
+    What to try
+    -----------
+    Look at that layer's scale and gradient: weights far too large, a gradient that is lost on its way, or a group with a far too small rate.
+    """
+
+    id: ClassVar[str] = "update-ratio-low"
+    needs: ClassVar[tuple[str, ...]] = ("lr",)
+    follows: ClassVar[tuple[str, ...]] = (
+        "lr-too-low",
+        "lr-jump",
+        "gradient-vanishing",
+        "precision-underflow",
+        "bad-initialization",
+    )
+
+    ratio: float = 1e-7
+    share: float = 1e-3
+    samples: int = 6
+
+    def start(self) -> _Checker:
+        return _Checker(self)
+
+
+class _Checker:
+    __slots__ = ("_detector", "_times", "_weights")
+
+    def __init__(self, detector: UpdateRatioLow) -> None:
+        self._detector = detector
+        self._weights = Weights()
+        self._times: dict[str, int] = {}
+
+    def check(self, reading: Reading) -> Finding | None:
+        tensors = reading.tensors
+        if "parameter" in tensors:
+            self._weights.learn(reading)
+        table = tensors.get("update")
+        if table is None:
+            return None
+        ratios, gradients = column(table, "ratio"), column(table, "gradient")
+        if ratios is None or gradients is None:
+            return None
+        limits = self._detector
+        rows = self._weights.rows(table)
+        rows = rows[(ratios[rows] > 0.0) & (gradients[rows] > 0.0)]
+        if len(rows) < 3:
+            return None
+        usual = float(np.median(ratios[rows]))
+        low = rows[(ratios[rows] < limits.ratio) & (ratios[rows] < limits.share * usual)]
+        if not len(low):
+            if self._times:
+                self._times = {}
+            return None
+        self._times = {table.names[at]: self._times.get(table.names[at], 0) + 1 for at in low}
+        lasting = [at for at in low if self._times[table.names[at]] >= limits.samples]
+        if not lasting:
+            return None
+        lr = rates(reading.scalars)
+        slow = [table.names[at] for at in lasting]
+        ratio = float(ratios[lasting[0]])
+        message = (
+            f"{names(slow)} hardly move: {number(ratio)} of their own size a step, where the other weights move"
+            f" {number(usual)} (step {reading.step})."
+        )
+        evidence = {
+            "ratio": ratio,
+            "limit": limits.ratio,
+            "others": usual,
+            "parameters": len(slow),
+            "lr": float(max(lr)),
+        }
+        advice = [
+            f"Look at the scale of `{slow[0]}` and at the gradient that reaches it ({number(float(gradients[lasting[0]]))}).",
+            f"Give it its own parameter group with a learning rate some {number(usual / ratio)} times higher.",
+        ]
+        severity = Severity.WARNING if len(set(lr)) == 1 else Severity.INFO
+        return found(limits, reading, severity, message, evidence, advice, where=parameter(slow[0], "optimizer"))

@@ -1,0 +1,1 @@
+"""Faults of numbers: not finite, too large, too small."""

@@ -1,0 +1,188 @@
+"""`gradient-vanishing`."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from seismograd.detectors.running import First, median
+from seismograd.detectors.tables import Floats, Weights, agreement, column
+from seismograd.detectors.wording import found, number, parameter
+from seismograd.records import Finding, Reading, Severity, TensorStats, Where
+
+
+@dataclass(frozen=True)
+class GradientVanishing:
+    """Almost no gradient reaches the early layers, or any layer, although the loss is still where it began.
+
+    Why it matters
+    --------------
+    Layers without gradient keep their random weights: the model trains only its last layers, or nothing at all.
+
+    How it is judged
+    ----------------
+    On sampled readings, over the weight matrices in their order. The early quarter's gradient below `starved` of the
+    late ones', falling steadily with depth, over `readings` samples while the loss has not come down
+    (below `starved_always` also when it has); or exactly zero in all but the last, though not there; or the
+    whole gradient so small that changing every weight by its own size would not change the loss by `flat` of it, while the loss has not
+    moved. Frozen parameters, branches that start at zero, unused experts and converged runs are none of these.
+
+    What to try
+    -----------
+    ReLU-like activations instead of sigmoid or tanh, residual connections, normalisation layers, Kaiming or Xavier
+    initialisation; for a model that gets no gradient at all, look for saturated outputs and dead ReLU layers.
+    """
+
+    id: ClassVar[str] = "gradient-vanishing"
+    needs: ClassVar[tuple[str, ...]] = ("gradient", "parameter")
+    follows: ClassVar[tuple[str, ...]] = (
+        "bad-initialization",
+        "lr-too-high",
+        "lr-jump",
+        "loss-explosion",
+        "gradient-explosion",
+        "dead-units",
+        "saturated-units",
+        "unnormalized-input",
+        "double-softmax",
+    )
+
+    starved: float = 1e-4
+    starved_always: float = 1e-7
+    flat: float = 1e-6
+    readings: int = 5
+    steps: int = 20
+    progress: float = 0.05
+
+    def start(self) -> _Checker:
+        return _Checker(self)
+
+
+class _Checker:
+    __slots__ = ("_detector", "_first", "_losses", "_since", "_times", "_weights")
+
+    def __init__(self, detector: GradientVanishing) -> None:
+        self._detector = detector
+        self._weights = Weights()
+        self._first: First = First(3)
+        self._losses: deque[float] = deque(maxlen=5)
+        self._times = {"starved": 0, "dead": 0, "flat": 0}
+        self._since = {"starved": 0, "dead": 0, "flat": 0}
+
+    def check(self, reading: Reading) -> Finding | None:
+        parameters = self._weights.learn(reading)
+        table = reading.tensors["gradient"]
+        norms, sizes = column(table, "norm"), column(parameters, "norm") if parameters is not None else None
+        loss = reading.scalars.get("loss", math.nan)
+        if norms is None or sizes is None or not np.isfinite(norms).all() or "amp-skipped" in reading.marks:
+            return None
+        if math.isfinite(loss):
+            self._first.add(loss)
+            self._losses.append(loss)
+        rows = self._weights.rows(table)
+        deep = norms[rows]
+        stuck = self._stuck()
+        ratio = _starvation(deep)
+        limits = self._detector
+        if self._held("starved", reading, ratio < limits.starved_always or (stuck and ratio < limits.starved)):
+            return self._starved(reading, table, ratio, len(rows))
+        if self._held("dead", reading, stuck and len(deep) >= 3 and deep[-1] > 0.0 and not deep[:-1].any()):
+            return self._dead(reading, table, len(rows))
+        total, size = float(np.sqrt(norms @ norms)), float(np.sqrt(np.nansum(sizes * sizes)))
+        effect = total * size / abs(loss) if loss and math.isfinite(loss) else math.inf
+        if self._held("flat", reading, stuck and len(deep) > 0 and effect < limits.flat):
+            return self._flat(reading, total, effect)
+        return None
+
+    def _held(self, kind: str, reading: Reading, now: bool) -> bool:
+        """Whether this has been so for enough readings and steps."""
+        if not now:
+            self._times[kind] = 0
+            return False
+        if not self._times[kind]:
+            self._since[kind] = reading.step
+        self._times[kind] += 1
+        limits = self._detector
+        return self._times[kind] >= limits.readings and reading.step - self._since[kind] >= limits.steps
+
+    def _stuck(self) -> bool:
+        """Whether the loss is still where it began: what has come down has had its gradient."""
+        if len(self._losses) < 3:
+            return False
+        begin, now = self._first.median, median(list(self._losses))
+        return begin != 0.0 and now > begin - self._detector.progress * abs(begin)
+
+    def _starved(self, reading: Reading, table: TensorStats, ratio: float, layers: int) -> Finding:
+        rows = self._weights.rows(table)
+        first, last = table.names[int(rows[0])], table.names[int(rows[-1])]
+        a_layer = ratio ** (1.0 / max(1, layers - 1))
+        message = (
+            f"Early layers are starved: `{first}` gets {number(ratio)} of the gradient that reaches `{last}`,"
+            f" a factor of about {number(a_layer)} lost in each of {layers} layers."
+        )
+        evidence = {
+            "ratio": float(ratio),
+            "limit": self._detector.starved,
+            "layers": layers,
+            "a_layer": float(a_layer),
+            "readings": self._times["starved"],
+        }
+        advice = [
+            "Use ReLU or GELU instead of sigmoid or tanh between the layers.",
+            f"Add residual connections or a normalisation layer: {layers} layers in a row lose {number(1 / a_layer)} times each.",
+        ]
+        severity = Severity.CRITICAL if self._stuck() else Severity.WARNING
+        return found(self._detector, reading, severity, message, evidence, advice, where=parameter(first, "backward"))
+
+    def _dead(self, reading: Reading, table: TensorStats, layers: int) -> Finding:
+        rows = self._weights.rows(table)
+        first, last = table.names[int(rows[0])], table.names[int(rows[-1])]
+        message = (
+            f"No gradient gets past `{last}`: the other {layers - 1} weight matrices have had a gradient of exactly zero"
+            f" for {self._times['dead']} sampled readings."
+        )
+        evidence = {"zero": layers - 1, "of": layers, "readings": self._times["dead"], "limit": 0.0}
+        advice = [
+            f"Look at what feeds `{last}`: units that never fire, a `detach()`, or an op without a gradient (argmax, round).",
+            "If ReLU units died, lower the learning rate or use LeakyReLU, and start again: dead units do not come back.",
+        ]
+        return found(
+            self._detector, reading, Severity.CRITICAL, message, evidence, advice, where=parameter(first, "backward")
+        )
+
+    def _flat(self, reading: Reading, total: float, effect: float) -> Finding:
+        message = (
+            f"The whole gradient has vanished (norm {number(total)}) while the loss is still where it began"
+            f" ({number(self._first.median)}): the model sits on a flat spot."
+        )
+        evidence = {
+            "norm": total,
+            "effect": effect,
+            "limit": self._detector.flat,
+            "loss": float(reading.scalars["loss"]),
+            "loss_start": float(self._first.median),
+        }
+        advice = [
+            "Look for a saturated last activation (sigmoid, softmax, tanh) and give the loss logits instead.",
+            "Scale inputs and initial weights down, so that activations leave the flat region.",
+        ]
+        return found(
+            self._detector, reading, Severity.CRITICAL, message, evidence, advice, where=Where(phase="backward")
+        )
+
+
+def _starvation(deep: Floats) -> float:
+    """The early layers' gradient as a share of the late layers', 1 where it does not fall with depth.
+
+    Zeros are left out: a branch that starts at zero or an expert that is not used has no gradient, and is fine.
+    """
+    alive = deep[deep > 0.0]
+    if len(alive) < 4 or len(alive) < 0.5 * len(deep):
+        return 1.0
+    quarter = max(1, len(alive) // 4)
+    ratio = float(np.median(alive[:quarter]) / np.median(alive[-quarter:]))
+    return ratio if ratio >= 1.0 or agreement(np.log(alive)) > 0.6 else 1.0

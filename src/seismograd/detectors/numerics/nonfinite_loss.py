@@ -1,0 +1,90 @@
+"""`nonfinite-loss`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from seismograd.detectors.wording import found, number
+from seismograd.records import Finding, Reading, Severity, Where
+
+
+@dataclass(frozen=True)
+class NonfiniteLoss:
+    """The loss is NaN or infinite.
+
+    Why it matters
+    --------------
+    Every gradient of a NaN loss is NaN, and one optimizer step writes it into every weight. Nothing that comes
+    after has any value, while the loop goes on as if all were well.
+
+    How it is judged
+    ----------------
+    By the loss itself, at every reading. There is no limit to set.
+
+    What to try
+    -----------
+    Look at the first bad step, not at the later ones. If loss or gradients grew before it, lower the learning rate or
+    clip the gradients. If all was calm, look for `log(0)`, a division by zero, the square root of zero, or NaN in
+    that batch.
+    """
+
+    id: ClassVar[str] = "nonfinite-loss"
+    needs: ClassVar[tuple[str, ...]] = ("loss",)
+    follows: ClassVar[tuple[str, ...]] = (
+        "nonfinite-input",
+        "nonfinite-parameter",
+        "nonfinite-activation",
+        "nonfinite-gradient",
+        "lr-too-high",
+        "lr-jump",
+        "bad-initialization",
+        "loss-explosion",
+        "gradient-explosion",
+    )
+
+    def start(self) -> _Checker:
+        return _Checker(self)
+
+
+class _Checker:
+    __slots__ = ("_before", "_detector", "_last", "_step")
+
+    def __init__(self, detector: NonfiniteLoss) -> None:
+        self._detector = detector
+        self._last, self._before, self._step = math.nan, math.nan, -1
+
+    def check(self, reading: Reading) -> Finding | None:
+        loss = reading.scalars["loss"]
+        if -math.inf < loss < math.inf:
+            self._before, self._last, self._step = self._last, loss, reading.step
+            return None
+        word = number(loss)
+        evidence = {"loss": float(loss), "limit": "finite"}
+        if self._step < 0:
+            message = f"The loss is {word} at step {reading.step}, and was never finite."
+            advice = [
+                "Nothing has been trained yet: check the first batch for NaN, and the loss for log(0), a division by"
+                " zero or labels out of range; a lower learning rate will not help.",
+            ]
+        else:
+            evidence |= {"last_finite": self._last, "last_finite_step": self._step}
+            message = f"The loss is {word} at step {reading.step}; it was {number(self._last)} at step {self._step}."
+            if abs(self._last) > 4 * abs(self._before) > 0:
+                advice = [
+                    f"The loss was already growing ({number(self._before)}, then {number(self._last)}): lower the"
+                    " learning rate about 10 times, or clip gradients with `clip_grad_norm_`.",
+                ]
+            else:
+                advice = [
+                    f"It came without warning: look in the batch of step {reading.step} for NaN, and in the loss for"
+                    " log(0), sqrt(0) or a division by zero.",
+                    "If it comes back on other batches, lower the learning rate or clip gradients.",
+                ]
+        advice.append(
+            f"Go back to a checkpoint of before step {reading.step}: a step on a {word} loss ruins all weights."
+        )
+        return found(
+            self._detector, reading, Severity.CRITICAL, message, evidence, advice, where=Where(phase="forward")
+        )
