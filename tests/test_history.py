@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import seismograd.history
@@ -168,6 +168,7 @@ def test_sparse_validation_is_paired_with_its_own_steps():
     assert healthy.diagnose()["issues"] == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e3, 1e3) | st.just(math.nan), max_size=60), st.integers(1, 20))
 def test_judged_in_pieces_or_at_once_the_verdict_is_the_same(losses, every):
     piecewise = TrainingHistory()

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -20,6 +20,7 @@ def valley(lr, at=-2.0):
     return 1 - 0.9 * math.exp(-((x - at) ** 2)) if x < at + 1 else 1e6
 
 
+@settings(deadline=None)
 @given(st.floats(-4, 0), st.floats(-100, 100), st.floats(1e-3, 1e3))
 def test_the_suggestion_does_not_depend_on_where_the_loss_lies_or_how_large_it_is(at, shift, scale):
     result = LearningRateFinder(1e-6, 100.0).range_test(lambda lr: scale * valley(lr, at) + shift)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -14,6 +14,7 @@ shapes = hnp.array_shapes(min_dims=0, max_dims=3, max_side=5)
 tame = hnp.arrays(np.float64, shapes, elements=st.floats(-1e6, 1e6))
 
 
+@settings(deadline=None)
 @given(st.lists(tame, min_size=1, max_size=5))
 def test_the_statistics_are_those_of_all_elements_together(gradients):
     stats = GradientStats.from_gradients(gradients)
@@ -24,6 +25,7 @@ def test_the_statistics_are_those_of_all_elements_together(gradients):
     assert (stats.max_val, stats.num_zeros, stats.total_elements) == (np.abs(flat).max(), np.sum(flat == 0), flat.size)
 
 
+@settings(deadline=None)
 @given(hnp.arrays(np.float64, st.integers(1, 20), elements=st.floats(allow_nan=False, allow_infinity=False)))
 def test_no_finite_gradient_overflows_or_vanishes(gradient):
     stats = GradientStats.from_gradients([gradient])
@@ -91,6 +93,7 @@ def test_a_reading_holds_only_what_was_measured():
     assert array_reading(3, 0.5, [np.ones(1)], 0.1, val_loss=0.7)[0].scalars["val_loss"] == 0.7
 
 
+@settings(deadline=None)
 @given(st.lists(tame, min_size=1, max_size=4), st.floats(1e-3, 1e3))
 def test_clipped_gradients_keep_their_direction_and_respect_the_limit(gradients, max_norm):
     clipped, norm = clip_gradients(gradients, max_norm)
