@@ -30,6 +30,8 @@ class Judge:
         ignored = set(ignore)
         self.detectors = tuple(d for d in detectors if d.id not in ignored)
         self._follows = {d.id: frozenset(d.follows) for d in self.detectors}
+        self._place = {d.id: place for place, d in enumerate(self.detectors)}
+        self._given: set[tuple[object, ...]] = set()
         self._findings: dict[tuple[object, ...], Finding] = {}
         self._checkers: dict[tuple[int, int | None], list[tuple[Detector, Checker]]] = {}
         self._plans: dict[tuple[object, ...], list[tuple[Detector, Checker]]] = {}
@@ -70,11 +72,16 @@ class Judge:
         """Takes a finding from a detector or from outside: merges it if it goes on, and links causes."""
         known = self._findings.get(finding.key)
         if known is None:
-            finding = self._with_cause(finding)
+            if "because" in finding.evidence:  # who adds it knows why
+                self._given.add(finding.key)
             self._findings[finding.key] = finding
+            changed = self._link(finding)
+            finding = self._findings[finding.key]
             if self._on_finding:
                 self._on_finding(finding)
-            self._explain_others(finding)
+            if self._on_change:
+                for other in changed:
+                    self._on_change(other)
             return finding
         merged = replace(known, count=known.count + 1, last_step=max(known.last_step, finding.last_step))
         if finding.severity.weight > known.severity.weight:  # it got worse: tell it as it is now
@@ -112,27 +119,37 @@ class Judge:
         for owner, pairs in self._checkers.items():
             self._checkers[owner] = [(d, c) for d, c in pairs if d is not detector]
 
-    def _with_cause(self, finding: Finding) -> Finding:
-        """`finding` with `because` set to the earliest finding that explains it."""
-        causes = self._follows.get(finding.id, frozenset())
-        explaining = [f for f in self._findings.values() if f.id in causes and _same_run(f, finding)]
-        if not explaining:
-            return finding
-        first = min(explaining, key=lambda f: f.step)
-        return replace(finding, evidence={**finding.evidence, "because": first.id})
+    def _link(self, new: Finding) -> list[Finding]:
+        """Sets `because` anew now that `new` is known; returns the other findings whose cause has changed.
 
-    def _explain_others(self, cause: Finding) -> None:
-        for key, other in list(self._findings.items()):
-            if (
-                other.key != cause.key
-                and cause.id in self._follows.get(other.id, frozenset())
-                and "because" not in other.evidence
-                and _same_run(cause, other)
-            ):
-                changed = replace(other, evidence={**other.evidence, "because": cause.id})
-                self._findings[key] = changed
-                if self._on_change:
-                    self._on_change(changed)
+        A finding points to the root of its story: a cause that has none itself, the earliest where there are several.
+        """
+        run = [f for f in self._findings.values() if _same_run(f, new)]
+        causes = {effect.key: [f for f in run if self._explains(f, effect)] for effect in run}
+        changed = []
+        for effect in run:
+            if not causes[effect.key] or effect.key in self._given:
+                continue
+            root = min(causes[effect.key], key=lambda f: (bool(causes[f.key]), f.step, self._place.get(f.id, -1)))
+            if effect.evidence.get("because") != root.id:
+                told = replace(effect, evidence={**effect.evidence, "because": root.id})
+                self._findings[effect.key] = told
+                if effect.key != new.key:
+                    changed.append(told)
+        return changed
+
+    def _explains(self, cause: Finding, effect: Finding) -> bool:
+        """Whether `effect` follows from `cause`. Where each may follow from the other, the earlier is the cause:
+
+        a NaN loss makes NaN gradients of the same step, a gradient of Inf makes a NaN loss at the next.
+        """
+        if cause.id not in self._follows.get(effect.id, ()):
+            return False
+        if effect.id not in self._follows.get(cause.id, ()):
+            return True
+        if cause.step != effect.step:
+            return cause.step < effect.step
+        return self._place.get(cause.id, -1) < self._place.get(effect.id, -1)
 
 
 def _same_run(cause: Finding, effect: Finding) -> bool:

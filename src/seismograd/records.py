@@ -139,7 +139,7 @@ class Reading:
         scalars = {
             name if name.startswith("lr/") else name.removesuffix(tail): value for name, value in self.scalars.items()
         }
-        return Reading(self.step, scalars, self.tensors, self.rank, self.marks)
+        return Reading(self.step, scalars, self.tensors, self.rank, self.marks, self.series)
 
 
 def strict(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Running statistics of bounded size: what detectors remember of a run. O(1) for each value, never a window summed again."""
+"""Running statistics of bounded size, O(1) for each value: what detectors remember of a run."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Weights:
             gains = column(table, "gain")
             if gains is not None:
                 self._seen = table.names
-                self._known = frozenset(name for name, gain in zip(table.names, gains, strict=True) if gain == gain)
+                self._known = frozenset(table.names[at] for at in np.flatnonzero(~np.isnan(gains)))
                 self._names = ()
         return table
 

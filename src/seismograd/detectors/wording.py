@@ -16,15 +16,15 @@ def found(
     severity: Severity,
     message: str,
     evidence: Mapping[str, Any],
-    recommendations: Sequence[str],
     *,
+    advice: Sequence[str],
     where: Where | None = None,
     step: int | None = None,
 ) -> Finding:
     """The finding of `detector` at this reading, or at the earlier `step` where the fault was."""
     at = reading.step if step is None else step
     place = where if where is not None else Where()
-    return Finding(detector.id, severity, at, message, reading.rank, place, evidence, tuple(recommendations))
+    return Finding(detector.id, severity, at, message, reading.rank, place, evidence, tuple(advice))
 
 
 def number(value: float) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from seismograd.detectors.running import median
 from seismograd.detectors.tables import Floats, Rows, Weights, column
@@ -26,14 +27,17 @@ class BadInitialization:
 
     How it is judged
     ----------------
-    By the first reading of the parameters, on the gain of each weight matrix (its standard deviation times the root of its fan-in: torch's
-    default has 0.58, Xavier about 1, Kaiming 1.41). Too large: a median above `large`, with a first loss or a spread of gradients that shows its effect. Too small: a median below
-    `small` and a loss that has not come down `patience` readings later. Symmetric: at least half of the matrices before the last hold one
-    and the same value, or all are zero and get no gradient. Single odd layers, zero-initialised branches and pretrained weights are left alone.
+    By the first reading of the parameters, on the gain of each weight matrix (its standard deviation times the root
+    of its fan-in: torch's default has 0.58, Xavier about 1, Kaiming 1.41). Too large: a median above `large`, with a
+    first loss or a spread of gradients that shows its effect. Too small: a median below `small` and a loss that has
+    not come down `patience` readings later. Symmetric: at least half of the matrices before the last hold one and the
+    same value, or all are zero and get no gradient. Single odd layers, zero-initialised branches and pretrained
+    weights are left alone.
 
     What to try
     -----------
-    `kaiming_normal_` before ReLU, `xavier_uniform_` otherwise, or torch's defaults; zero only for biases and the last layer of a residual branch.
+    `kaiming_normal_` before ReLU, `xavier_uniform_` otherwise, or torch's defaults; zero only for biases and the last
+    layer of a residual branch.
     """
 
     id: ClassVar[str] = "bad-initialization"
@@ -82,7 +86,8 @@ class _Checker:
         if len(rows) < 2 or not np.isfinite(norms[rows]).all():
             return None
         if stds is not None and sizes is not None:
-            alike = self._alike(reading, table, rows, norms, stds, sizes)
+            level = norms[rows] / np.sqrt(sizes[rows])
+            alike = self._alike(reading, table, rows, (stds[rows] <= 1e-5 * level) & (level > 0.0))
             if alike is not None:
                 return alike
         filled = rows[norms[rows] > 0.0]
@@ -93,25 +98,25 @@ class _Checker:
         if gain > limits.large and (loss > 15.0 or not math.isfinite(loss) or _uneven(reading, table, filled, norms)):
             first = table.names[int(filled[0])]
             message = (
-                f"The weights start too large: a median gain of {number(gain)} over {len(filled)} weight matrices, where 0.5 to 2"
+                f"The weights start too large: a median gain of {number(gain)} over {len(filled)} weight"
+                " matrices, where 0.5 to 2"
                 f" is usual; the first loss is {number(loss)}."
             )
             evidence = {"gain": gain, "limit": limits.large, "parameters": len(filled), "loss": float(loss)}
             advice = [
                 f"Use `kaiming_normal_` or `xavier_uniform_`, or divide the initial weights by about {number(gain)}.",
             ]
-            return found(limits, reading, Severity.WARNING, message, evidence, advice, where=parameter(first))
+            return found(limits, reading, Severity.WARNING, message, evidence, advice=advice, where=parameter(first))
         if gain < limits.small and math.isfinite(loss):
             self._pending, self._done = (gain, len(filled), table.names[int(filled[0])]), False
             self._first, self._count = loss, 0
         return None
 
     def _alike(
-        self, reading: Reading, table: TensorStats, rows: Rows, norms: Floats, stds: Floats, sizes: Floats
+        self, reading: Reading, table: TensorStats, rows: Rows, constant: npt.NDArray[np.bool_]
     ) -> Finding | None:
         """Weight matrices of one value: their units can never become different."""
-        level = norms[rows] / np.sqrt(sizes[rows])
-        constant = (stds[rows] <= 1e-5 * level) & (level > 0.0)
+        norms = np.asarray(table.columns["norm"])
         before_last = rows[:-1][constant[:-1]]
         if 2 * len(before_last) >= len(rows) - 1:
             same = [table.names[at] for at in before_last]
@@ -120,12 +125,18 @@ class _Checker:
             same, value = [table.names[at] for at in rows], "zeros, and get no gradient"
         else:
             return None
-        message = f"Units start alike and will stay alike: {len(same)} of {len(rows)} weight matrices hold {value} ({names(same)})."
+        message = (
+            f"Units start alike and will stay alike: {len(same)} of {len(rows)} weight matrices hold {value}"
+            f" ({names(same)})."
+        )
         evidence: dict[str, Any] = {"parameters": len(same), "of": len(rows), "std": 0.0, "limit": 0.0}
         advice = [
-            f"Initialise `{same[0]}` at random: `torch.nn.init.kaiming_normal_`; constants are only for biases and norms."
+            f"Initialise `{same[0]}` at random: `torch.nn.init.kaiming_normal_`; constants are only for biases"
+            " and norms."
         ]
-        return found(self._detector, reading, Severity.WARNING, message, evidence, advice, where=parameter(same[0]))
+        return found(
+            self._detector, reading, Severity.WARNING, message, evidence, advice=advice, where=parameter(same[0])
+        )
 
     def _small(self, reading: Reading) -> Finding | None:
         """Small weights are only a fault if the loss does not come down with them."""
@@ -143,7 +154,8 @@ class _Checker:
             return None
         gain, many, first = self._pending
         message = (
-            f"The weights start too small: a median gain of {number(gain)} over {many} weight matrices, where 0.5 to 2 is usual;"
+            f"The weights start too small: a median gain of {number(gain)} over {many} weight matrices, where 0.5"
+            " to 2 is usual;"
             f" after {self._count} readings the loss is still {number(now)}."
         )
         evidence = {
@@ -156,7 +168,9 @@ class _Checker:
         advice = [
             f"Use `kaiming_normal_` or `xavier_uniform_`, or multiply the initial weights by about {number(1 / gain)}."
         ]
-        return found(self._detector, reading, Severity.WARNING, message, evidence, advice, where=parameter(first))
+        return found(
+            self._detector, reading, Severity.WARNING, message, evidence, advice=advice, where=parameter(first)
+        )
 
 
 def _gradients(reading: Reading, wanted: list[str]) -> list[tuple[str, float]]:

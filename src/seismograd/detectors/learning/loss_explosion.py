@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 from seismograd.detectors.running import First
@@ -22,10 +23,11 @@ class LossExplosion:
 
     How it is judged
     ----------------
-    The scale of a run is the largest of its first losses, their spread, and how far it has come down since. The loss has exploded when it is more than
-    `far` scales above its start and multiplies from reading to reading, when it jumps `huge` scales up for
-    `sustained` readings, when it jumps up and stays `stay` scales above its start for 50, or is a million scales away. Downwards: when it is `huge` scales below its start and
-    falls faster and faster; likelihoods that fall below zero slow down instead. Losses that grow gradually (value functions) are fine.
+    The scale of a run is the largest of its first losses, their spread, and how far it has come down since. The loss
+    has exploded when it is more than `far` scales above its start and multiplies from reading to reading, when it
+    jumps `huge` scales up for `sustained` readings, when it jumps up and stays `stay` scales above its start for 50,
+    or is a million scales away. Downwards: when it is `huge` scales below its start and falls faster and faster;
+    likelihoods that fall below zero slow down instead. Losses that grow gradually (value functions) are fine.
 
     What to try
     -----------
@@ -141,7 +143,7 @@ class _Checker:
         fast = self._count - self._normal - self._above
         values = list(self._recent)
         if len(values) == 11 and self._above >= 3:
-            rises = sum(after > before for before, after in zip(values, values[1:], strict=False))
+            rises = sum(after > before for before, after in pairwise(values))
             if rises >= 9 and distance > 2.0 * (values[0] - self._start) and values[-1] > values[-3]:
                 return self._up(reading, loss, "multiplies from reading to reading")
         if (
@@ -157,16 +159,15 @@ class _Checker:
         return None
 
     def _falls_faster(self, loss: float) -> bool:
-        """At each doubling of the number of readings: did it fall more than three times as far as in the doubling before?
+        """At each doubling of the number of readings: has it fallen over three times as far as in the one before?
 
         A likelihood falls with the logarithm of the step (once as far), a steady fall is twice as far.
         """
         if len(self._marks) < 4 or self._count < 64 or not self._scale > 0.0:
             return False
-        scale = max(self._scale, self._detector.floor)
-        if self._start - loss < self._detector.huge * abs(self._start) or loss > -self._detector.huge * scale:
-            if not (loss < -1e4 and self._start - loss > 100.0 * (abs(self._start) + self._first.spread)):
-                return False
+        usual = max(abs(self._start), 2.0 * self._first.spread, self._detector.floor)
+        if loss > -self._detector.huge * usual or (self._count < 512 and loss > -1e4):
+            return False
         a, b, c, d = self._marks
         return (d - c) < 3.0 * (c - b) < 0.0 and (c - b) < 3.0 * (b - a) < 0.0
 
@@ -174,7 +175,10 @@ class _Checker:
         self._running = True
         start = self._start
         lr = max(rates(reading.scalars), default=math.nan)
-        message = f"The loss has exploded: {number(loss)} at step {reading.step}, from {number(start)} at the start; it {how}."
+        message = (
+            f"The loss has exploded: {number(loss)} at step {reading.step}, from {number(start)} at the"
+            f" start; it {how}."
+        )
         evidence = {"loss": float(loss), "start": float(start), "limit": float(self._gate)}
         advice = [
             f"Lower the learning rate: try {one_digit(lr / 10):g} instead of {number(lr)}."
@@ -182,7 +186,7 @@ class _Checker:
             else "Lower the learning rate 10 times."
         ]
         advice.append("Clip gradients with `clip_grad_norm_`, and go back to a checkpoint of before the rise.")
-        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice)
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice)
 
     def _down(self, reading: Reading, loss: float) -> Finding:
         message = (
@@ -195,7 +199,8 @@ class _Checker:
             "limit": -self._detector.huge * float(self._scale),
         }
         advice = [
-            "Look for a term without a lower bound: a sign, a variance that goes to zero, a critic without clipping or penalty.",
+            "Look for a term without a lower bound: a sign, a variance that goes to zero, a critic without"
+            " clipping or penalty.",
             "Bound it: clamp the log-variance, clip the critic's weights or add a gradient penalty.",
         ]
-        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice)
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice)

@@ -17,14 +17,15 @@ class LossOscillation:
 
     Why it matters
     --------------
-    Steps that overshoot the valley go from wall to wall: the run makes no progress, and a little more makes it diverge.
+    Steps that overshoot the valley go from wall to wall: the run makes no progress, and a little more makes it
+    diverge.
 
     How it is judged
     ----------------
-    In blocks of 64 readings: each value is the opposite of the one before (a correlation of neighbours below `correlation`; batch noise has
-    none), the swing is larger than `amplitude` times what the run has gained, reaches back up to the loss it started with, and
-    the mean does not come down. That in `blocks` blocks in a row. Two batches in turn whose losses differ are no oscillation as long as the
-    run has come down.
+    In blocks of 64 readings: each value is the opposite of the one before (a correlation of neighbours below
+    `correlation`; batch noise has none), the swing is larger than `amplitude` times what the run has gained, reaches
+    back up to the loss it started with, and the mean does not come down. That in `blocks` blocks in a row. Two
+    batches in turn whose losses differ are no oscillation as long as the run has come down.
 
     What to try
     -----------
@@ -83,7 +84,7 @@ class _Checker:
             return None
         change = loss - self._last
         self._last = loss
-        if change != change:
+        if not -math.inf < change < math.inf:
             return None
         self._n += 1
         self._sum += loss
@@ -139,4 +140,4 @@ class _Checker:
             else "Lower the learning rate 3 times."
         ]
         advice.append("If two batches take turns and one is harder, shuffle the data.")
-        return found(limits, reading, Severity.WARNING, message, evidence, advice)
+        return found(limits, reading, Severity.WARNING, message, evidence, advice=advice)

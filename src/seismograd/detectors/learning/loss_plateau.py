@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,14 +23,16 @@ class LossPlateau:
     How it is judged
     ----------------
     In blocks of 50 readings: the mean has not come down more than `progress` below the start, the spread is within
-    `spread` of the level, there is no trend beyond the noise, and the gradient does not grow (a run that is about to leave a saddle). That for
-    `patience` readings where nothing moves at all, for twice as many where there is noise. A loss that has come down and levels off has
-    converged and is fine, as is one that is zero, changes its sign, or has a learning rate in warm-up or at the end of its decay.
+    `spread` of the level, there is no trend beyond the noise, and the gradient does not grow (a run that is about to
+    leave a saddle). That for `patience` readings where nothing moves at all, for twice as many where there is noise.
+    A loss that has come down and levels off has converged and is fine, as is one that is zero, changes its sign, or
+    has a learning rate in warm-up or at the end of its decay.
 
     What to try
     -----------
-    Try to overfit one batch: if that fails too, the fault is in the model or the loop, not in the data. Check that the optimizer holds the
-    model's parameters and steps, that gradients reach them, that labels belong to their inputs, and the learning rate.
+    Try to overfit one batch: if that fails too, the fault is in the model or the loop, not in the data. Check that
+    the optimizer holds the model's parameters and steps, that gradients reach them, that labels belong to their
+    inputs, and the learning rate.
     """
 
     id: ClassVar[str] = "loss-plateau"
@@ -79,19 +82,17 @@ class LossPlateau:
 
 class _Checker:
     __slots__ = (
-        "_best",
         "_block",
         "_detector",
         "_first",
         "_flat",
         "_gradient",
-        "_gradients",
         "_highest_lr",
         "_length",
         "_lowest",
         "_lr",
-        "_marks",
         "_means",
+        "_pushed",
         "_still",
         "_top",
     )
@@ -99,25 +100,25 @@ class _Checker:
     def __init__(self, detector: LossPlateau) -> None:
         self._detector = detector
         self._first = First(10)
-        self._block = Welford()
+        self._block, self._gradient = Welford(), Welford()
         self._length = max(1, detector.patience // 2)
         self._lowest, self._top = math.inf, -math.inf
         self._flat, self._still = 0, 0
-        self._best = math.inf
-        self._means: list[tuple[float, float]] = []
-        self._gradient, self._gradients = Welford(), [math.inf]
-        self._lr, self._highest_lr = 0.0, 0.0
+        self._means: deque[tuple[float, float]] = deque(maxlen=4)
+        self._pushed, self._lr, self._highest_lr = math.inf, 0.0, 0.0
 
     def check(self, reading: Reading) -> Finding | None:
-        loss = reading.scalars["loss"]
+        scalars = reading.scalars
+        loss = scalars["loss"]
         if not -math.inf < loss < math.inf:
             return None
-        self._first.add(loss)
         block = self._block
         block.add(loss)
+        if not self._first.full:
+            self._first.add(loss)
         self._lowest = min(self._lowest, loss)
         self._top = max(self._top, loss)
-        norm = reading.scalars.get("grad/norm", 0.0)
+        norm = scalars.get("grad/norm", 0.0)
         if 0.0 < norm < math.inf:
             self._gradient.add(norm)
         if block.count < self._length:
@@ -127,46 +128,46 @@ class _Checker:
     def _judge(self, reading: Reading) -> Finding | None:
         """At the end of a block."""
         limits, mean, noise = self._detector, self._block.mean, self._block.std
-        start, lowest, top = self._first.median, self._lowest, self._top
-        before, growth = self._gradients[-1], self._gradient.mean
-        lr = max(rates(reading.scalars), default=math.nan)
-        rising, last_lr = lr > 1.01 * self._lr, self._lr
-        self._lr, self._highest_lr = lr, max(self._highest_lr, lr if lr == lr else 0.0)
+        start, level = self._first.median, abs(mean)
+        flat = (
+            level > 0.0
+            and self._lowest * self._top > 0.0
+            and noise <= limits.spread * level
+            and abs(mean - start) <= limits.progress * abs(start)
+            and self._ready(reading)
+            and not self._falls(mean, noise)
+            and reading.series is None  # adversaries hold each other level
+        )
         self._block.clear()
         self._gradient.clear()
         self._lowest, self._top = math.inf, -math.inf
-        self._gradients = [growth]
-        self._best = min(self._best, mean)
-        level = abs(mean)
-        flat = (
-            reading.series is None
-            and level > 0.0
-            and lowest * top > 0.0
-            and noise <= limits.spread * level
-            and mean >= start - limits.progress * abs(start)
-            and mean <= start + limits.progress * abs(start) + 0.5 * level
-            and not (rising and last_lr > 0.0)
-            and not lr < 0.02 * self._highest_lr
-            and not (lr == 0.0)
-            and not growth > 1.5 * before
-        )
-        if flat and self._means:
-            known = [m for m, _ in self._means]
-            error = math.hypot(noise, self._means[-1][1]) / math.sqrt(self._length)
-            # what falls by more than the noise of the means still makes progress, however slow
-            flat = not (self._means[-1] and max(known) - mean > 3.0 * error + 1e-12 * level and mean < known[-1])
         if not flat:
             self._flat = self._still = 0
-            self._means = []
+            self._means.clear()
             return None
-        self._means = [*self._means[-3:], (mean, noise)]
+        self._means.append((mean, noise))
         self._flat += self._length
         self._still = self._still + self._length if noise <= 1e-4 * level else 0
         if self._still < limits.patience and self._flat < 2 * limits.patience:
             return None
-        return self._found(reading, mean, noise, start, lr)
+        return self._found(reading, mean, noise, start)
 
-    def _found(self, reading: Reading, mean: float, noise: float, start: float, lr: float) -> Finding:
+    def _ready(self, reading: Reading) -> bool:
+        """Whether the run could be learning: not in warm-up, not at the end of its schedule, not leaving a saddle."""
+        lr, last = max(rates(reading.scalars), default=math.nan), self._lr
+        gradient, before = self._gradient.mean, self._pushed
+        self._lr, self._pushed = lr, gradient
+        self._highest_lr = max(lr, self._highest_lr)
+        if last > 0.0 and lr > 1.01 * last:
+            return False
+        return not (lr == 0.0 or lr < 0.02 * self._highest_lr or gradient > 1.5 * before > 0.0)
+
+    def _falls(self, mean: float, noise: float) -> bool:
+        """Whether this block is below an earlier one by more than their noise: progress, however slow."""
+        error = 3.0 * noise / math.sqrt(self._length) + 1e-12 * abs(mean)
+        return any(before - mean > max(error, 3.0 * spread / math.sqrt(self._length)) for before, spread in self._means)
+
+    def _found(self, reading: Reading, mean: float, noise: float, start: float) -> Finding:
         classes = round(math.exp(mean)) if 0.6 < mean < 7.0 else 0
         chance = 2 <= classes <= 30 and abs(mean - math.log(classes)) < 0.01 * mean
         message = (
@@ -184,13 +185,16 @@ class _Checker:
             evidence["chance_of_classes"] = classes
         if noise <= 1e-6 * abs(mean):
             advice = [
-                "Nothing changes at all: check that `optimizer.step()` runs and holds these parameters, and that the output depends on the input."
+                "Nothing changes at all: check that `optimizer.step()` runs and holds these parameters, and that"
+                " the output depends on the input."
             ]
         else:
             advice = [
-                "Only the batches differ, not the model: check that labels belong to their inputs, and that gradients reach every layer."
+                "Only the batches differ, not the model: check that labels belong to their inputs, and that"
+                " gradients reach every layer."
             ]
         advice.append("Try to overfit one batch; it must go to zero within some hundred steps.")
-        if lr == lr:
+        lr = max(rates(reading.scalars), default=math.nan)
+        if lr > 0.0:
             advice.append(f"Try a learning rate 10 times smaller and 10 times larger than {number(lr)}.")
-        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice)
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice)

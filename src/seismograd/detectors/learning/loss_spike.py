@@ -23,15 +23,15 @@ class LossSpike:
 
     How it is judged
     ----------------
-    Against the last 100 readings: `deviations` times their robust spread above the median, three times further out than any of them,
-    and at least `share` of what the run has come down since its start, so that bounces of a converged run do not count. It
-    has to come back within `window` readings. One is info; from `repeats` on that lasted two readings or more, it is a warning.
-    A rise after the learning rate was raised is no spike.
+    Against the last 100 readings: `deviations` times their robust spread above the median, three times further out
+    than any of them, and at least `share` of what the run has come down since its start, so that bounces of a
+    converged run do not count. It has to come back within `window` readings. One is info; from `repeats` on that
+    lasted two readings or more, it is a warning. A rise after the learning rate was raised is no spike.
 
     What to try
     -----------
-    Look at the batch of that step. For repeated ones: clip gradients, lower the learning rate or Adam's beta2, skip batches whose gradient
-    norm is far out.
+    Look at the batch of that step. For repeated ones: clip gradients, lower the learning rate or Adam's beta2, skip
+    batches whose gradient norm is far out.
     """
 
     id: ClassVar[str] = "loss-spike"
@@ -123,8 +123,8 @@ class _Checker:
         deviations = (self._peak - self._level) / (self._reach / limits.deviations)
         lasted = "one reading" if width == 1 else f"{width} readings"
         message = (
-            f"The loss jumped from {number(self._level)} to {number(self._peak)} at step {self._step} and was back after {lasted}"
-            + (f"; it is number {lately} of its kind." if lately >= limits.repeats else ".")
+            f"The loss jumped from {number(self._level)} to {number(self._peak)} at step {self._step} and was"
+            f" back after {lasted}" + (f"; it is number {lately} of its kind." if lately >= limits.repeats else ".")
         )
         evidence = {
             "peak": float(self._peak),
@@ -140,8 +140,9 @@ class _Checker:
             ]
         else:
             advice = [
-                "The weights were thrown off, not only a batch: clip gradients with `clip_grad_norm_`, or lower the learning rate.",
+                "The weights were thrown off, not only a batch: clip gradients with `clip_grad_norm_`, or lower"
+                " the learning rate.",
                 f"Look at the batches of the steps before {self._step}.",
             ]
         severity = Severity.WARNING if lately >= limits.repeats else Severity.INFO
-        return found(limits, reading, severity, message, evidence, advice, step=self._step)
+        return found(limits, reading, severity, message, evidence, advice=advice, step=self._step)

@@ -17,19 +17,21 @@ class LrJump:
 
     Why it matters
     --------------
-    A jump throws away what was learned; a rate of zero learns nothing while the loop goes on; a negative one climbs the loss.
+    A jump throws away what was learned; a rate of zero learns nothing while the loop goes on; a negative one climbs
+    the loss.
 
     How it is judged
     ----------------
-    For every parameter group. Negative: at once. A jump of `jump` times or more in one step to above anything before, mid-run, with a loss
-    that then rises out of its noise (restarts go back to a rate that was there before, and a warm-up in stages does no harm). Zero in all groups for `dead` readings and a tenth
-    of the run. A smooth decay to below `nothing` of the highest rate that then goes on for `long` readings and a quarter of the run, while the
-    loss has not converged: a schedule meant for epochs that is stepped with every batch.
+    For every parameter group. Negative: at once. A jump of `jump` times or more in one step to above anything before,
+    mid-run, with a loss that then rises out of its noise (restarts go back to a rate that was there before, and a
+    warm-up in stages does no harm). Zero in all groups for `dead` readings and a tenth of the run. A smooth decay to
+    below `nothing` of the highest rate that then goes on for `long` readings and a quarter of the run, while the loss
+    has not converged: a schedule meant for epochs that is stepped with every batch.
 
     What to try
     -----------
-    Print the rate once per epoch. Step the scheduler where it was meant to be (per epoch or per batch), and give it the right total number of
-    steps.
+    Print the rate once per epoch. Step the scheduler where it was meant to be (per epoch or per batch), and give it
+    the right total number of steps.
     """
 
     id: ClassVar[str] = "lr-jump"
@@ -157,13 +159,16 @@ class _Checker:
             f"Check what sets the rate at step {step}: a second scheduler, a factor above 1, a restored state.",
             f"If it is meant, rise to {number(lr)} over some hundred steps instead of one.",
         ]
-        return found(self._detector, reading, Severity.WARNING, message, evidence, advice, step=step)
+        return found(self._detector, reading, Severity.WARNING, message, evidence, advice=advice, step=step)
 
     def _negative(self, reading: Reading, name: str, lr: float) -> Finding:
-        message = f"The learning rate of group {name.removeprefix('lr/')} is negative ({number(lr)}) at step {reading.step}: the optimizer climbs the loss."
+        message = (
+            f"The learning rate of group {name.removeprefix('lr/')} is negative ({number(lr)}) at step"
+            f" {reading.step}: the optimizer climbs the loss."
+        )
         evidence = {"group": name.removeprefix("lr/"), "lr": float(lr), "limit": 0.0}
         advice = ["The schedule ran past its end: give it the right number of steps, or clamp it: `max(0.0, ...)`."]
-        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice)
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice)
 
     def _is_zero(self, reading: Reading) -> Finding | None:
         limits, since = self._detector, self._zero
@@ -173,17 +178,23 @@ class _Checker:
             return None
         start = reading.step - since + 1
         if self._peak > 0.0:
-            message = f"The learning rate has been zero since about step {start}, for {since} readings: nothing is learned any more."
+            message = (
+                f"The learning rate has been zero since about step {start}, for {since} readings: nothing is"
+                " learned any more."
+            )
             advice = [f"The schedule ends too early: give it the number of steps that the run has, not {before}."]
             severity = Severity.WARNING if self._converged() else Severity.CRITICAL
         else:
-            message = f"The learning rate has been zero for all {since} readings: warm-up has not begun, and nothing is learned."
+            message = (
+                f"The learning rate has been zero for all {since} readings: warm-up has not begun, and"
+                " nothing is learned."
+            )
             advice = [
                 "Step the scheduler with every batch if warm-up is counted in batches, and let it start at step + 1."
             ]
             severity = Severity.WARNING
         evidence = {"lr": 0.0, "highest": float(self._peak), "readings": since, "limit": wait}
-        return found(limits, reading, severity, message, evidence, advice)
+        return found(limits, reading, severity, message, evidence, advice=advice)
 
     def _is_low(self, reading: Reading, lr: float) -> Finding | None:
         limits = self._detector
@@ -192,7 +203,8 @@ class _Checker:
         if since < wait or since % wait or self._changes < 20 or self._converged():
             return None
         message = (
-            f"The learning rate decayed to {number(lr)}, {number(lr / self._peak)} of its highest, within {self._low_since} readings,"
+            f"The learning rate decayed to {number(lr)}, {number(lr / self._peak)} of its highest, within"
+            f" {self._low_since} readings,"
             f" and the run has gone on for {since} more with the loss at {number(self._loss.mean)}."
         )
         evidence = {
@@ -203,10 +215,11 @@ class _Checker:
             "readings": since,
         }
         advice = [
-            "Step the scheduler once per epoch if that is what its settings mean; it is being stepped with every batch.",
+            "Step the scheduler once per epoch if that is what its settings mean; it is being stepped with every"
+            " batch.",
             f"Or stretch it over the whole run: at least {self._count} steps so far.",
         ]
-        return found(limits, reading, Severity.WARNING, message, evidence, advice)
+        return found(limits, reading, Severity.WARNING, message, evidence, advice=advice)
 
     def _converged(self) -> bool:
         """Whether the loss has come down so far that a dead rate does no harm."""

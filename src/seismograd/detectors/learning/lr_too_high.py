@@ -26,13 +26,15 @@ class LrTooHigh:
 
     How it is judged
     ----------------
-    By what updates do, not by the number: on sampled updates most weight matrices move by more than `moved` times their
-    own norm, at least twice, and afterwards the loss is well above its start, or has not come down in `patience` readings, or
-    is no longer finite. Weights that start at zero do not count, nor do large first steps that the loss likes.
+    By what updates do, not by the number: on sampled updates most weight matrices move by more than `moved` times
+    their own norm, at least twice, and afterwards the loss is well above its start, or has not come down in
+    `patience` readings, or is no longer finite. Weights that start at zero do not count, nor do large first steps
+    that the loss likes.
 
     What to try
     -----------
-    The rate named in the finding: it would have moved the weights by about 2 % a step. Warm it up if it is needed later.
+    The rate named in the finding: it would have moved the weights by about 2 % a step. Warm it up if it is needed
+    later.
     """
 
     id: ClassVar[str] = "lr-too-high"
@@ -162,5 +164,11 @@ class _Checker:
         worse = not finite or now > self._first + 0.5 * abs(self._first)
         severity = Severity.CRITICAL if worse else Severity.WARNING
         return found(
-            self._detector, reading, severity, message, evidence, advice, where=parameter(self._name, "optimizer")
+            self._detector,
+            reading,
+            severity,
+            message,
+            evidence,
+            advice=advice,
+            where=parameter(self._name, "optimizer"),
         )

@@ -25,9 +25,10 @@ class LrTooLow:
 
     How it is judged
     ----------------
-    On sampled updates: no weight matrix moves by more than `moved` of its own norm, and the gradient times the update, the most that a
-    step can lower the loss, is below `gain` of it, although the gradient is strong enough for more. That in `samples` samples over
-    `steps` steps in which the loss has not come down. Warm-up, the end of a decay and a converged run are left alone.
+    On sampled updates: no weight matrix moves by more than `moved` of its own norm, and the gradient times the
+    update, the most that a step can lower the loss, is below `gain` of it, although the gradient is strong enough for
+    more. That in `samples` samples over `steps` steps in which the loss has not come down. Warm-up, the end of a
+    decay and a converged run are left alone.
 
     What to try
     -----------
@@ -95,7 +96,8 @@ class _Checker:
             return None
         better = one_digit(lr * limits.target / most)
         message = (
-            f"lr {number(lr)} moves no weight matrix by more than {number(most)} of its own size a step; at this rate the loss"
+            f"lr {number(lr)} moves no weight matrix by more than {number(most)} of its own size a step; at this"
+            " rate the loss"
             f" ({number(now)}) needs over {number(1.0 / gain)} steps to come down."
         )
         evidence = {
@@ -109,4 +111,4 @@ class _Checker:
             "loss_start": float(begin),
         }
         advice = [f"Try a learning rate of {better:g}: it would move the weights by about 0.1 % a step."]
-        return found(limits, reading, Severity.WARNING, message, evidence, advice)
+        return found(limits, reading, Severity.WARNING, message, evidence, advice=advice)

@@ -18,17 +18,19 @@ class Overfitting:
 
     Why it matters
     --------------
-    From the turn on, the model learns its training data by heart: each further step makes it worse on everything else.
+    From the turn on, the model learns its training data by heart: each further step makes it worse on everything
+    else.
 
     How it is judged
     ----------------
-    On means of three validations, from `validations` on: the best lies at least `since` validations back, the last is above it by
-    `rise` of what had been gained, by 5 % of its level and by four times the noise of the validation loss, and the training loss between
-    the validations has come down further since.
+    On means of three validations, from `validations` on: the best lies at least `since` validations back, the last is
+    above it by `rise` of what had been gained, by 5 % of its level and by four times the noise of the validation
+    loss, and the training loss between the validations has come down further since.
 
     What to try
     -----------
-    Keep the checkpoint of the best validation and stop there; then more data or augmentation, weight decay, dropout, or a smaller model.
+    Keep the checkpoint of the best validation and stop there; then more data or augmentation, weight decay, dropout,
+    or a smaller model.
     """
 
     id: ClassVar[str] = "overfitting"
@@ -123,7 +125,8 @@ class _Checker:
             "train_now": float(trained),
         }
         advice = [
-            f"Use the checkpoint of about step {self._best_step}, and stop early: {self._since} validations have passed without a better one.",
+            f"Use the checkpoint of about step {self._best_step}, and stop early: {self._since} validations have"
+            " passed without a better one.",
             "Add data or augmentation, weight decay or dropout, or take a smaller model.",
         ]
-        return found(limits, reading, Severity.WARNING, message, evidence, advice)
+        return found(limits, reading, Severity.WARNING, message, evidence, advice=advice)

@@ -22,12 +22,14 @@ class UpdateRatioHigh:
 
     How it is judged
     ----------------
-    On sampled updates after step `settle`: a weight matrix moves by more than `ratio` times its norm in `samples` samples in a row, ten times more than
-    the median of the other weight matrices. Biases, norms, embeddings, and weights that start at zero or have shrunk to nothing do not count.
+    On sampled updates after step `settle`: a weight matrix moves by more than `ratio` times its norm in `samples`
+    samples in a row, ten times more than the median of the other weight matrices. Biases, norms, embeddings, and
+    weights that start at zero or have shrunk to nothing do not count.
 
     What to try
     -----------
-    A parameter group with a lower learning rate for that layer, a larger initialisation, or a normalisation layer in front of it.
+    A parameter group with a lower learning rate for that layer, a larger initialisation, or a normalisation layer in
+    front of it.
     """
 
     id: ClassVar[str] = "update-ratio-high"
@@ -101,4 +103,6 @@ class _Checker:
             f"Give `{name}` its own parameter group with a learning rate of about {one_digit(lr * 0.01 / ratio):g}.",
             "Or start it larger, or put a normalisation layer in front of it.",
         ]
-        return found(limits, reading, Severity.WARNING, message, evidence, advice, where=parameter(name, "optimizer"))
+        return found(
+            limits, reading, Severity.WARNING, message, evidence, advice=advice, where=parameter(name, "optimizer")
+        )

@@ -22,12 +22,14 @@ class UpdateRatioLow:
 
     How it is judged
     ----------------
-    On sampled updates: a weight matrix moves by less than `ratio` of its norm, and less than `share` of what the median of the weight
-    matrices does, in `samples` samples in a row, with a gradient and one learning rate for all. With several parameter groups it may be meant, and is info.
+    On sampled updates: a weight matrix moves by less than `ratio` of its norm, and less than `share` of what the
+    median of the weight matrices does, in `samples` samples in a row, with a gradient and one learning rate for all.
+    With several parameter groups it may be meant, and is info.
 
     What to try
     -----------
-    Look at that layer's scale and gradient: weights far too large, a gradient that is lost on its way, or a group with a far too small rate.
+    Look at that layer's scale and gradient: weights far too large, a gradient that is lost on its way, or a group
+    with a far too small rate.
     """
 
     id: ClassVar[str] = "update-ratio-low"
@@ -96,8 +98,9 @@ class _Checker:
             "lr": float(max(lr)),
         }
         advice = [
-            f"Look at the scale of `{slow[0]}` and at the gradient that reaches it ({number(float(gradients[lasting[0]]))}).",
+            f"Look at the scale of `{slow[0]}` and at the gradient that reaches it"
+            f" ({number(float(gradients[lasting[0]]))}).",
             f"Give it its own parameter group with a learning rate some {number(usual / ratio)} times higher.",
         ]
         severity = Severity.WARNING if len(set(lr)) == 1 else Severity.INFO
-        return found(limits, reading, severity, message, evidence, advice, where=parameter(slow[0], "optimizer"))
+        return found(limits, reading, severity, message, evidence, advice=advice, where=parameter(slow[0], "optimizer"))

@@ -21,13 +21,15 @@ class WeightDecayDominates:
 
     Why it matters
     --------------
-    Decay is meant to be a weak pull. Where it is stronger than the gradient, weights go to zero whatever the data say.
+    Decay is meant to be a weak pull. Where it is stronger than the gradient, weights go to zero whatever the data
+    say.
 
     How it is judged
     ----------------
-    On sampled updates: in the median of the weight matrices, decay makes up more than `share` of the update in `samples` samples in a row,
-    the weights have shrunk to below `shrunk` of their first norm, and the loss is not better than at its start or has risen well above its best. A converged run, in which little
-    gradient is left beside the decay, has a low loss and is left alone.
+    On sampled updates: in the median of the weight matrices, decay makes up more than `share` of the update in
+    `samples` samples in a row, the weights have shrunk to below `shrunk` of their first norm, and the loss is not
+    better than at its start or has risen well above its best. A converged run, in which little gradient is left
+    beside the decay, has a low loss and is left alone.
 
     What to try
     -----------
@@ -96,7 +98,8 @@ class _Checker:
             return None
         decay = max((v for k, v in reading.scalars.items() if k.startswith("weight_decay/")), default=math.nan)
         message = (
-            f"Weight decay makes up {100 * share:.0f} % of each update and has shrunk the weights to {100 * left:.2g} % of what they were;"
+            f"Weight decay makes up {100 * share:.0f} % of each update and has shrunk the weights to"
+            f" {100 * left:.2g} % of what they were;"
             f" the loss is {number(now)}, its best was {number(self._best)}."
         )
         evidence = {
@@ -107,10 +110,10 @@ class _Checker:
             "loss": float(now),
             "loss_start": float(begin),
         }
-        if decay == decay:
+        if not math.isnan(decay):
             evidence["weight_decay"] = float(decay)
             advice = [f"Lower weight decay from {number(decay)} to about {one_digit(decay / 100):g}."]
         else:
             advice = ["Lower weight decay 100 times."]
         advice.append("Leave biases and the scales of normalisation layers out of it.")
-        return found(limits, reading, Severity.WARNING, message, evidence, advice)
+        return found(limits, reading, Severity.WARNING, message, evidence, advice=advice)

@@ -16,14 +16,14 @@ class AmpScaleCollapse:
 
     Why it matters
     --------------
-    Skipped steps train nothing. A scaler that skips one step after another means that gradients are not finite at any scale: the loop
-    runs, the weights stand still.
+    Skipped steps train nothing. A scaler that skips one step after another means that gradients are not finite at any
+    scale: the loop runs, the weights stand still.
 
     How it is judged
     ----------------
-    A few skips at the start and one after each growth of the scale are how a scaler works. It has collapsed
-    after `consecutive` skips in a row once steps had succeeded, after `settling` in a row when none ever did, or
-    when it still skips (`recent` of the last 32) at a scale below `lowest`.
+    A few skips at the start and one after each growth of the scale are how a scaler works. It has collapsed after
+    `consecutive` skips in a row once steps had succeeded, after `settling` in a row when none ever did, or when it
+    still skips (`recent` of the last 32) at a scale below `lowest`.
 
     What to try
     -----------
@@ -78,7 +78,8 @@ class _Checker:
         if self._in_a_row < allowed and not tiny:
             return None
         message = (
-            f"The GradScaler has skipped {self._in_a_row} steps in a row, {self._skips} of the last 32; its scale fell from"
+            f"The GradScaler has skipped {self._in_a_row} steps in a row, {self._skips} of the last 32; its scale"
+            " fell from"
             f" {number(self._first)} to {number(scale)} at step {reading.step}."
         )
         evidence = {
@@ -89,8 +90,9 @@ class _Checker:
             "limit": limits.lowest if self._in_a_row < allowed else allowed,
         }
         advice = [
-            "Gradients are not finite at any scale, so the scale is not the fault: run one step without autocast, and see"
+            "Gradients are not finite at any scale, so the scale is not the fault: run one step without"
+            " autocast, and see"
             " whether loss and gradients are finite.",
             "Use `torch.autocast(dtype=torch.bfloat16)` without a scaler, or keep the overflowing op in float32.",
         ]
-        return found(limits, reading, Severity.CRITICAL, message, evidence, advice)
+        return found(limits, reading, Severity.CRITICAL, message, evidence, advice=advice)

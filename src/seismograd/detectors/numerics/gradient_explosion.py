@@ -25,15 +25,16 @@ class GradientExplosion:
     How it is judged
     ----------------
     The norm is held against the run's own: the larger of the median of the last 64 readings and the median of the
-    first 20, and the largest norm so far. It is an explosion when the norm is `extreme` times the usual one at once, when it stays
-    above `far` times the usual for `sustained` readings, or when it grows by more than 1.2 for each of `streak` readings together with the
-    loss, 100 times in all. One outlier batch that is gone at the next reading is noted as info. In the first steps, the norms of the
-    weight matrices are also compared across depth: `depth_ratio` times more at the input than at the output is too much.
+    first 20, and the largest norm so far. It is an explosion when the norm is `extreme` times the usual one at once,
+    when it stays above `far` times the usual for `sustained` readings, or when it grows by more than 1.2 for each of
+    `streak` readings together with the loss, 100 times in all. One outlier batch that is gone at the next reading is
+    noted as info. In the first steps, the norms of the weight matrices are also compared across depth: `depth_ratio`
+    times more at the input than at the output is too much.
 
     What to try
     -----------
-    Clip with `torch.nn.utils.clip_grad_norm_` a little above the usual norm, lower the learning rate or warm it up, look
-    at the batch of that step, and check the initialisation and normalisation of deep or recurrent models.
+    Clip with `torch.nn.utils.clip_grad_norm_` a little above the usual norm, lower the learning rate or warm it up,
+    look at the batch of that step, and check the initialisation and normalisation of deep or recurrent models.
     """
 
     id: ClassVar[str] = "gradient-explosion"
@@ -122,7 +123,8 @@ class _Checker:
         sure = lasting or self._high >= 2 or times >= 1e5
         clip = one_digit(2.0 * usual)
         message = (
-            f"The gradient's norm is {number(norm)} at step {reading.step}, {number(times)} times what is usual in this run"
+            f"The gradient's norm is {number(norm)} at step {reading.step}, {number(times)} times what is usual"
+            " in this run"
             f" ({number(usual)})" + (f", for {self._high} readings." if self._high > 1 else ".")
         )
         evidence = {
@@ -135,12 +137,13 @@ class _Checker:
         advice = [f"Clip gradients: `torch.nn.utils.clip_grad_norm_(parameters, {clip:g})`, twice the usual norm."]
         if sure:
             advice.append(
-                f"Look at the batch of step {reading.step}, and lower the learning rate or warm it up if this comes back."
+                f"Look at the batch of step {reading.step}, and lower the learning rate or warm it up if this"
+                " comes back."
             )
         else:
             advice.append(f"If it stays the only one, the batch of step {reading.step} was an outlier: look at it.")
         severity = Severity.CRITICAL if sure else Severity.INFO
-        return found(limits, reading, severity, message, evidence, advice, where=Where(phase="backward"))
+        return found(limits, reading, severity, message, evidence, advice=advice, where=Where(phase="backward"))
 
     def _grows(self, reading: Reading, norm: float) -> Finding | None:
         """Norms that multiply from reading to reading while the loss rises too: leaving a saddle lowers it instead."""
@@ -168,7 +171,9 @@ class _Checker:
             "The run diverges: lower the learning rate 10 times, or warm it up over some hundred steps.",
             f"Clip gradients: `torch.nn.utils.clip_grad_norm_(parameters, {one_digit(2.0 * self._from_norm):g})`.",
         ]
-        return found(limits, reading, Severity.CRITICAL, message, evidence, advice, where=Where(phase="backward"))
+        return found(
+            limits, reading, Severity.CRITICAL, message, evidence, advice=advice, where=Where(phase="backward")
+        )
 
     def _across_depth(self, reading: Reading) -> Finding | None:
         self._weights.learn(reading)
@@ -208,5 +213,11 @@ class _Checker:
             "Add normalisation layers or residual connections between the layers.",
         ]
         return found(
-            self._detector, reading, Severity.WARNING, message, evidence, advice, where=parameter(first, "backward")
+            self._detector,
+            reading,
+            Severity.WARNING,
+            message,
+            evidence,
+            advice=advice,
+            where=parameter(first, "backward"),
         )

@@ -26,10 +26,10 @@ class GradientVanishing:
     How it is judged
     ----------------
     On sampled readings, over the weight matrices in their order. The early quarter's gradient below `starved` of the
-    late ones', falling steadily with depth, over `readings` samples while the loss has not come down
-    (below `starved_always` also when it has); or exactly zero in all but the last, though not there; or the
-    whole gradient so small that changing every weight by its own size would not change the loss by `flat` of it, while the loss has not
-    moved. Frozen parameters, branches that start at zero, unused experts and converged runs are none of these.
+    late ones', falling steadily with depth, over `readings` samples while the loss has not come down (below
+    `starved_always` also when it has); or exactly zero in all but the last, though not there; or the whole gradient
+    so small that changing every weight by its own size would not change the loss by `flat` of it, while the loss has
+    not moved. Frozen parameters, branches that start at zero, unused experts and converged runs are none of these.
 
     What to try
     -----------
@@ -133,25 +133,37 @@ class _Checker:
         }
         advice = [
             "Use ReLU or GELU instead of sigmoid or tanh between the layers.",
-            f"Add residual connections or a normalisation layer: {layers} layers in a row lose {number(1 / a_layer)} times each.",
+            f"Add residual connections or a normalisation layer: {layers} layers in a row lose"
+            f" {number(1 / a_layer)} times each.",
         ]
         severity = Severity.CRITICAL if self._stuck() else Severity.WARNING
-        return found(self._detector, reading, severity, message, evidence, advice, where=parameter(first, "backward"))
+        return found(
+            self._detector, reading, severity, message, evidence, advice=advice, where=parameter(first, "backward")
+        )
 
     def _dead(self, reading: Reading, table: TensorStats, layers: int) -> Finding:
         rows = self._weights.rows(table)
         first, last = table.names[int(rows[0])], table.names[int(rows[-1])]
         message = (
-            f"No gradient gets past `{last}`: the other {layers - 1} weight matrices have had a gradient of exactly zero"
+            f"No gradient gets past `{last}`: the other {layers - 1} weight matrices have had a gradient of"
+            " exactly zero"
             f" for {self._times['dead']} sampled readings."
         )
         evidence = {"zero": layers - 1, "of": layers, "readings": self._times["dead"], "limit": 0.0}
         advice = [
-            f"Look at what feeds `{last}`: units that never fire, a `detach()`, or an op without a gradient (argmax, round).",
-            "If ReLU units died, lower the learning rate or use LeakyReLU, and start again: dead units do not come back.",
+            f"Look at what feeds `{last}`: units that never fire, a `detach()`, or an op without a gradient"
+            " (argmax, round).",
+            "If ReLU units died, lower the learning rate or use LeakyReLU, and start again: dead units do not"
+            " come back.",
         ]
         return found(
-            self._detector, reading, Severity.CRITICAL, message, evidence, advice, where=parameter(first, "backward")
+            self._detector,
+            reading,
+            Severity.CRITICAL,
+            message,
+            evidence,
+            advice=advice,
+            where=parameter(first, "backward"),
         )
 
     def _flat(self, reading: Reading, total: float, effect: float) -> Finding:
@@ -171,7 +183,7 @@ class _Checker:
             "Scale inputs and initial weights down, so that activations leave the flat region.",
         ]
         return found(
-            self._detector, reading, Severity.CRITICAL, message, evidence, advice, where=Where(phase="backward")
+            self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=Where(phase="backward")
         )
 
 

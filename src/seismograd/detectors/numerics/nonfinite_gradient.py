@@ -22,8 +22,8 @@ class NonfiniteGradient:
 
     How it is judged
     ----------------
-    By the norm of all gradients at every reading; the parameters and the number of bad elements come from
-    a look at each element. Steps that a `GradScaler` skips are no fault: that is how it finds its scale.
+    By the norm of all gradients at every reading; the parameters and the number of bad elements come from a look at
+    each element. Steps that a `GradScaler` skips are no fault: that is how it finds its scale.
 
     What to try
     -----------
@@ -93,7 +93,7 @@ class _Checker:
             ]
         else:
             advice = ["Mend the loss first: a loss that is not finite has no finite gradient."]
-        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice, where=where)
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=where)
 
 
 def _count(reading: Reading) -> tuple[list[str] | None, int, int, int]:

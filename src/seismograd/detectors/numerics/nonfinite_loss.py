@@ -16,8 +16,8 @@ class NonfiniteLoss:
 
     Why it matters
     --------------
-    Every gradient of a NaN loss is NaN, and one optimizer step writes it into every weight. Nothing that comes
-    after has any value, while the loop goes on as if all were well.
+    Every gradient of a NaN loss is NaN, and one optimizer step writes it into every weight. Nothing that comes after
+    has any value, while the loop goes on as if all were well.
 
     How it is judged
     ----------------
@@ -86,5 +86,5 @@ class _Checker:
             f"Go back to a checkpoint of before step {reading.step}: a step on a {word} loss ruins all weights."
         )
         return found(
-            self._detector, reading, Severity.CRITICAL, message, evidence, advice, where=Where(phase="forward")
+            self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=Where(phase="forward")
         )

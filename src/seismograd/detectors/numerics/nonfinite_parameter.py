@@ -24,8 +24,8 @@ class NonfiniteParameter:
 
     What to try
     -----------
-    Go back to the last checkpoint with finite weights. Then stop the cause: a gradient that was not finite was stepped
-    on (skip such steps), the learning rate is far too high, or the weights were already bad when loaded.
+    Go back to the last checkpoint with finite weights. Then stop the cause: a gradient that was not finite was
+    stepped on (skip such steps), the learning rate is far too high, or the weights were already bad when loaded.
     """
 
     id: ClassVar[str] = "nonfinite-parameter"
@@ -77,4 +77,6 @@ class _Checker:
                 f"Go back to a checkpoint of before step {reading.step}; these weights cannot recover.",
                 "Skip optimizer steps whose gradient norm is not finite.",
             ]
-        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice, where=parameter(bad[0]))
+        return found(
+            self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=parameter(bad[0])
+        )

@@ -20,14 +20,14 @@ class PrecisionUnderflow:
 
     Why it matters
     --------------
-    In bfloat16 a weight changes only if the update is more than about 1/256 of it. Smaller ones are rounded away, every step, and
-    the run stands still while loss, gradients and learning rate look normal.
+    In bfloat16 a weight changes only if the update is more than about 1/256 of it. Smaller ones are rounded away,
+    every step, and the run stands still while loss, gradients and learning rate look normal.
 
     How it is judged
     ----------------
     On sampled updates, over the weight matrices that had a gradient: the share of their elements whose bits changed,
-    in the median below `changed` for `samples` updates in a row. A learning rate of zero or at the end of its decay, gradients
-    that are zero in most elements, and gradients that have died down with convergence are no underflow.
+    in the median below `changed` for `samples` updates in a row. A learning rate of zero or at the end of its decay,
+    gradients that are zero in most elements, and gradients that have died down with convergence are no underflow.
 
     What to try
     -----------
@@ -75,7 +75,7 @@ class _Checker:
         lr = rates(reading.scalars)
         if changed is None or gradients is None or not lr or "amp-skipped" in reading.marks:
             return None
-        self._rate = max(self._rate, max(lr))
+        self._rate = max(self._rate, *lr)
         rows = self._weights.rows(table)
         rows = rows[(gradients[rows] > 0.0) & np.isfinite(gradients[rows])]
         dense = [at for at in rows if self._zeros.get(table.names[at], 0.0) < 0.5]
@@ -111,7 +111,10 @@ class _Checker:
         advice = [
             "Keep the weights in float32 (`model.float()`) and compute under `torch.autocast`: their dtype rounds these"
             " updates away.",
-            "If the weights have to stay in half precision, use an optimizer with float32 master weights or stochastic rounding.",
+            "If the weights have to stay in half precision, use an optimizer with float32 master weights or"
+            " stochastic rounding.",
         ]
         severity = Severity.CRITICAL if none else Severity.WARNING
-        return found(limits, reading, severity, message, evidence, advice, where=parameter(stuck[0], "optimizer"))
+        return found(
+            limits, reading, severity, message, evidence, advice=advice, where=parameter(stuck[0], "optimizer")
+        )
