@@ -84,8 +84,8 @@ class Governor:
         if step < self._next_table:
             return False
         left = max(allowed - self._floor_cost / self.every, 0.1 * allowed)
-        spacing = max(_SPACING[self.level], math.ceil(self._table_cost / left)) if left > 0 else _RARELY
-        self._next_table = step + spacing
+        affordable = 1 if free else math.ceil(self._table_cost / left) if left > 0 else _RARELY
+        self._next_table = step + max(_SPACING[self.level], affordable)
         return True
 
 

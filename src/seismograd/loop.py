@@ -48,8 +48,8 @@ class Moment:
     """The gradients' statistics, still on the device; `None` where they have not been measured."""
     places: list[int] = field(default_factory=list)
     scaler: Any = None
-    sentinel: tuple[Tensor, int] | None = None
-    """A parameter and the version of its gradient: tells whether gradients were zeroed since."""
+    sentinel: tuple[Tensor, int, int] | None = None
+    """A parameter, its gradient's id and version: tells whether gradients were zeroed or replaced since."""
     closed: set[int] = field(default_factory=set)
     """The optimizers that have stepped on these gradients."""
     values: dict[str, list[float]] | None = None
@@ -120,8 +120,9 @@ class Loop:
         self._counts: dict[int, int] = {}
         self._moment: Moment | None = None
         self._inside: dict[int, Tensor] | None = None
-        self._scaled_by: Any = None
+        self._scaled_by: tuple[Any, Tensor | None] | None = None
         self._closure: int | None = None
+        self._line_search = False
         self._by_scaler: int | None = None
         self._by_hand = False
         self._taken: Tensor | None = None
@@ -212,9 +213,11 @@ class Loop:
     def backward_starts(self, roots: Sequence[Any]) -> None:
         self._settle()
         self._finish_validation()
+        if self._watched.incomplete:
+            self._watched.refresh()
         moment = self._moment
-        if self._closure is not None and moment is not None and self._closure in moment.closed:
-            return  # a line search goes on; the step has been read at its first evaluation
+        if self._line_search:
+            return  # the step has been read at its first evaluation
         if moment is None or moment.closed:
             self._moment = Moment()
         elif not self._watched.optimizers and not self._find_optimizers():
@@ -231,22 +234,25 @@ class Loop:
     def backward_ended(self, roots: Sequence[Any], seconds: float) -> None:
         self._timing.spend("backward", seconds)
         moment = self._moment
+        if self._line_search:
+            return
         if moment is None:
             moment = self._moment = Moment()
         if moment.closed:
             return
         moment.backwards += 1
         self._by_hand = False
-        moment.scaler = self._scaler_of(self._scaled_by)
-        self._scaled_by = None
+        moment.scaler, unscaled = self._scaling()
         if not self.governor.reads:
             moment.sentinel = self._sentinel()
             inside, self._inside = self._inside, None
             if inside is not None:
                 self._close(None, moment)
             return
-        loss = _loss_of(roots)
+        loss = unscaled if unscaled is not None else _loss_of(roots)
         if loss is not None:
+            if moment.scaler is not None and unscaled is None:
+                loss = loss / _scale_of(moment.scaler)
             moment.losses.append(loss)
         if self._inside is not None:
             self._measure_inside(moment, self._inside)
@@ -259,6 +265,7 @@ class Loop:
         moment.sentinel = self._sentinel()
         if self._closure is not None:
             self._close(self._closure, moment)
+            self._line_search = True
 
     @_safely
     def backward_failed(self) -> None:
@@ -304,16 +311,16 @@ class Loop:
             self._timing.spend("optimizer", perf_counter() - self._optimizer_began)
             self._optimizer_began = 0.0
         if self._closure == index:
-            if self._moment is not None and index not in self._moment.closed:
+            if not self._line_search:  # the closure called no backward
                 self._step_closes(index)
-            self._closure = None
+            self._closure, self._line_search = None, False
         if self._updates in self._probes:
             with _Tables(self.governor):
                 self._try(self._updates, self._updates.after)
 
     @_safely
-    def loss_scaled(self, scaler: Any) -> None:
-        self._scaled_by = scaler
+    def loss_scaled(self, scaler: Any, loss: Any) -> None:
+        self._scaled_by = (scaler, _loss_of([loss]))
 
     @_safely
     def scaler_steps(self, scaler: Any, optimizer: Optimizer) -> None:
@@ -350,13 +357,13 @@ class Loop:
         if self._by_hand:
             return
         moment = self._moment
-        if moment is not None and index in moment.closed:
+        if moment is not None and index in moment.closed and not _replaced(moment):
             return  # a second step on the same gradients
-        if moment is None or moment.backwards == 0:
+        if moment is None or moment.backwards == 0 or index in moment.closed:
             if not any(p.grad is not None for g in self._watched.optimizers[index].param_groups for p in g["params"]):
                 return
-            moment = self._moment = Moment()
-            moment.marks.add("pre-step")
+            self._settle()
+            moment = self._moment = Moment(marks={"pre-step"}, sentinel=self._sentinel())
             if self._taken is not None:
                 moment.losses.append(self._taken)
             self._taken = None
@@ -440,11 +447,11 @@ class Loop:
             loss = losses[0] if len(losses) == 1 else torch.stack([loss.float() for loss in losses]).mean()
             pack.add("loss", [loss])
         if moment.scaler is not None:
-            scale = getattr(moment.scaler, "_scale", None)
+            scale = _scale_of(moment.scaler)
             if isinstance(scale, Tensor):
                 pack.add("amp/scale", [scale.detach().clone().reshape(())])  # `update()` changes it in place
             else:
-                pack.host["amp/scale"] = float(moment.scaler.get_scale())
+                pack.host["amp/scale"] = scale
         for name, value in self._logged.items():
             if isinstance(value, Tensor):
                 pack.add(name, [value])
@@ -506,10 +513,10 @@ class Loop:
                 self._try(self._gradients, lambda: self._gradients.read_more(pack))
         moment.places = self._gradients.places
 
-    def _sentinel(self) -> tuple[Tensor, int] | None:
+    def _sentinel(self) -> tuple[Tensor, int, int] | None:
         for parameter in self._watched.parameters:
             if parameter.grad is not None:
-                return (parameter, parameter.grad._version)
+                return (parameter, id(parameter.grad), parameter.grad._version)
         return None
 
     def _read_inside(self, optimizer: Optimizer) -> None:
@@ -556,6 +563,8 @@ class Loop:
                 return at
         if not self._finds_optimizers or optimizer in self._strangers:
             return None
+        if not self._watched.holds_any(optimizer) and self._watched.replaced():
+            self._watched.refresh()
         if not self._watched.holds_any(optimizer):
             self._strangers.add(optimizer)
             return None
@@ -584,18 +593,20 @@ class Loop:
             return False
         self._scan_at = max(8, 4 * (self.step + 1))
         for thing in gc.get_objects():
-            if isinstance(thing, Optimizer) and self._watched.holds_any(getattr(thing, "optimizer", thing)):
+            if issubclass(type(thing), Optimizer) and self._watched.holds_any(getattr(thing, "optimizer", thing)):
                 self._adopt(getattr(thing, "optimizer", thing))
         return bool(self._watched.optimizers)
 
-    def _scaler_of(self, scaled_by: Any) -> Any:
-        if scaled_by is not None:
-            return scaled_by
+    def _scaling(self) -> tuple[Any, Tensor | None]:
+        """The scaler that this backward passed through, if any, and the loss before it was scaled, if known."""
+        if self._scaled_by is not None:
+            found, self._scaled_by = self._scaled_by, None
+            return found
         given = self._scaler
         if given is None or isinstance(given, torch.amp.GradScaler):
-            return None  # torch's own tells us by itself which losses it scaled
+            return None, None  # torch's own tells us by itself which losses it scaled
         enabled = getattr(given, "is_enabled", None)
-        return given if enabled is None or enabled() else None
+        return (given if enabled is None or enabled() else None), None
 
     # -- validation ----------------------------------------------------------------------------------------------
 
@@ -674,8 +685,22 @@ def _loss_of(roots: Iterable[Any]) -> Tensor | None:
     return scalars[0] if len(scalars) == 1 else torch.stack([s.float() for s in scalars]).sum()
 
 
+def _scale_of(scaler: Any) -> Tensor | float:
+    """The scale, still on the device where it lies there."""
+    scale = getattr(scaler, "_scale", None)
+    return scale if isinstance(scale, Tensor) else float(scaler.get_scale())
+
+
 def _zeroed(moment: Moment) -> bool:
     if moment.sentinel is None:
         return False
-    parameter, version = moment.sentinel
+    parameter, _, version = moment.sentinel
     return parameter.grad is None or parameter.grad._version != version
+
+
+def _replaced(moment: Moment) -> bool:
+    """Whether other gradients stand where those of `moment` stood, without a backward in between."""
+    if moment.sentinel is None:
+        return True
+    parameter, identity, _ = moment.sentinel
+    return parameter.grad is not None and id(parameter.grad) != identity

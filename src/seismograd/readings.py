@@ -52,7 +52,7 @@ def complete(draft: Draft, values: Mapping[str, list[float]], *, own_only: bool 
     tensors: dict[str, TensorStats] = {}
     marks = draft.marks
     if values.get("loss") and not own_only:
-        scalars["loss"] = values["loss"][0] / scale
+        scalars["loss"] = values["loss"][0]
     gradients = _gradients(draft, values, scale)
     if gradients is not None:
         places, table = gradients

@@ -26,6 +26,8 @@ class Watched:
         """For each parameter the index of its optimizer, -1 where none holds it."""
         self.fan_in: list[int] = []
         """For each parameter how many inputs a unit of it has; 0 where the question makes no sense."""
+        self.incomplete = False
+        """Some parameter is still uninitialised: a lazy module before its first forward."""
         names: list[str] = []
         holder: dict[int, int] = {}
         self._groups: dict[int, dict[str, Any]] = {}
@@ -38,6 +40,7 @@ class Watched:
         for prefix, model in self.models.items():
             for module_name, module in model.named_modules():
                 for name, parameter in module.named_parameters(recurse=False):
+                    self.incomplete |= isinstance(parameter, UninitializedTensorMixin)
                     if id(parameter) in seen or not _readable(parameter):
                         continue
                     seen.add(id(parameter))
@@ -81,7 +84,7 @@ class Watched:
 
 
 def _readable(parameter: Tensor) -> bool:
-    if isinstance(parameter, UninitializedTensorMixin):  # a lazy module before its first forward
+    if isinstance(parameter, UninitializedTensorMixin):
         return False
     return parameter.is_floating_point() or parameter.is_complex()
 
