@@ -1,7 +1,7 @@
 # Every target sets up what it needs. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test check bench format docs clean
 
 BIN := .venv/bin
 # The first interpreter that is new enough; looked for only when .venv has to be made.
@@ -31,6 +31,9 @@ format: .venv/.dev ## let ruff format and mend the code
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+docs: .venv/.base ## make docs/findings.md again from the detectors
+	$(BIN)/python docs/make_findings.py
+
 clean: ## remove .venv and everything else that was made here
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	rm -rf benchmarks/results demo-report.json
@@ -42,9 +45,11 @@ clean: ## remove .venv and everything else that was made here
 
 # A stamp for each set of packages: made again when pyproject.toml or constraints.txt changed.
 .venv/.base: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing what is needed to run; torch is large, the first time takes a while" >&2
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
 	@touch $@
 
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing what is needed to test; torch is large, the first time takes a while" >&2
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch .venv/.base $@

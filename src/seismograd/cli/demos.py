@@ -56,8 +56,8 @@ def _home() -> Path:
 def run(demo: Demo, report_path: Path | None = None) -> None:
     """Runs the script as `python` would, then says on stderr what is still to be said, and writes the report."""
     console = rich.console.Console(stderr=True, highlight=False)
-    console.print(f"seismograd: {demo.title}", markup=False)
-    console.print(f"seismograd: running {_short(demo.path)}\n", markup=False)
+    console.print(f"seismograd: {demo.title}", markup=False, soft_wrap=True)
+    console.print(f"seismograd: running {_short(demo.path)}\n", markup=False, soft_wrap=True)
     made = _run_script(demo.path)
 
     from seismograd.training import TrainingDebugger  # by now the script has imported torch
@@ -69,9 +69,9 @@ def run(demo: Demo, report_path: Path | None = None) -> None:
     console.print()
     if report_path is not None:
         write_report(report, report_path)
-        console.print(f"seismograd: the report is in {report_path}", markup=False)
+        console.print(f"seismograd: the report is in {report_path}", markup=False, soft_wrap=True)
     for finding in report["findings"][:1]:
-        console.print(f"seismograd: for more type: seismograd explain {finding['id']}", markup=False)
+        console.print(f"seismograd: for more type: seismograd explain {finding['id']}", markup=False, soft_wrap=True)
 
 
 def _run_script(path: Path) -> dict[str, Any]:

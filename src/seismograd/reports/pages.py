@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from seismograd.detectors import DEFAULT
 from seismograd.protocols import Detector
 
-_HEADING = re.compile(r"^[#* ]*(Why it matters|What to try)\s*[:.]?\**\s*:?\s*(.*)$")
+_KNOWN = frozenset(detector.id for detector in DEFAULT)
+_UNDERLINED = re.compile(r"^(\S.*)\n-{3,}$", re.MULTILINE)
+"""A heading as docstrings have it."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Page:
     id: str
     title: str
     body: str
-    """Markdown, with the headings *Why it matters* and *What to try*."""
+    """Markdown: *Why it matters*, *How it is judged*, *What to try*."""
     needs: tuple[str, ...]
     follows: tuple[str, ...]
     limits: dict[str, Any]
@@ -28,14 +30,35 @@ class Page:
     def markdown(self, level: int = 1) -> str:
         """The whole page, its title as a heading of that level."""
         mark = "#" * level
-        parts = [f"{mark} {self.id}", self.title, self.body.replace("\n## ", f"\n{mark}# ")]
+        parts = [f"{mark} {self.id}", self.title, re.sub(r"^## ", f"{mark}# ", self.body, flags=re.MULTILINE)]
         if self.limits:
             limits = "\n".join(f"- `{name}` = {value!r}" for name, value in self.limits.items())
             parts.append(f"{mark}# Limits\n\n{limits}")
-        parts.append(f"Needs: {', '.join(f'`{need}`' for need in self.needs) or 'nothing'}.")
+        if self.needs:
+            parts.append(f"Needs: {', '.join(f'`{need}`' for need in self.needs)}.")
         if self.follows:
             parts.append(f"May follow from: {', '.join(f'`{cause}`' for cause in self.follows)}.")
         return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+BLIND_PROBE = Page(
+    id="blind-probe",
+    title="Something that should have been read could not be.",
+    body="""
+## Why it matters
+
+Silence means health only where there was sight. What this part would have shown is missing from the verdict.
+
+## What to try
+
+The message names the part and its error. If it is a detector or a sink of your own, mend it; if it is one of
+Seismograd's, please report it. `watch(..., strict=True)` raises the error where it happens.
+""",
+    needs=(),
+    follows=(),
+    limits={},
+)
+"""The one finding that no detector makes: the watch speaks of itself."""
 
 
 def page_of(detector: Detector) -> Page:
@@ -45,27 +68,20 @@ def page_of(detector: Detector) -> Page:
     return Page(
         id=detector.id,
         title=" ".join(title.split()),
-        body=_with_headings(body),
+        body=_UNDERLINED.sub(r"## \1\n", body),
         needs=tuple(detector.needs),
-        follows=tuple(detector.follows),
+        follows=tuple(cause for cause in detector.follows if cause in _KNOWN),
         limits=_limits(detector),
     )
 
 
 def pages() -> dict[str, Page]:
-    """The pages of all detectors that come with Seismograd, by id."""
-    return {page.id: page for page in sorted(map(page_of, DEFAULT), key=lambda page: page.id)}
+    """The pages of all findings that Seismograd can make, by id."""
+    every = [*map(page_of, DEFAULT), BLIND_PROBE]
+    return {page.id: page for page in sorted(every, key=lambda page: page.id)}
 
 
 def _limits(detector: Detector) -> dict[str, Any]:
     if not is_dataclass(detector):
         return {}
-    return {field.name: getattr(detector, field.name, MISSING) for field in fields(detector)}
-
-
-def _with_headings(body: str) -> str:
-    lines = []
-    for line in body.splitlines():
-        heading = _HEADING.match(line)
-        lines.append(f"\n## {heading[1]}\n\n{heading[2]}" if heading else line)
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
+    return {field.name: getattr(detector, field.name) for field in fields(detector)}

@@ -167,7 +167,7 @@ def describe_place(finding: Finding) -> str:
         parts.append(f"op {where.op} in {where.phase}" if where.phase else f"op {where.op}")
     elif where.phase is not None:
         parts.append(where.phase)
-    if (series := finding.evidence.get("series")) is not None:
+    if isinstance(series := finding.evidence.get("series"), int):
         parts.append(f"optimizer {series}")
     if finding.rank:
         parts.append(f"rank {finding.rank}")

@@ -1,0 +1,50 @@
+"""The example loops, run as a user runs them, get the right verdict and print their own output alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEALTHY = sorted(path.stem for path in ROOT.glob("examples/healthy/*.py"))
+SICK = {
+    "exploding_gradient": "gradient-explosion",
+    "learning_rate_too_high": "lr-too-high",
+    "nan": "nonfinite-gradient",
+    "overfitting": "overfitting",
+    "plateau": "loss-plateau",
+}
+
+
+def diagnose(name: str, folder: Path) -> tuple[dict[str, object], str]:
+    command = [sys.executable, "-m", "seismograd", "demo", name, "--report", "report.json"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other are slow on a busy machine
+    done = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads((folder / "report.json").read_text()), done.stderr
+
+
+def test_every_sick_example_has_its_fault_here() -> None:
+    assert sorted(SICK) == sorted(path.stem for path in ROOT.glob("examples/sick/*.py"))
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_a_sick_loop_is_told_its_fault_first(name: str, tmp_path: Path) -> None:
+    report, said = diagnose(name, tmp_path)
+    found = [finding["id"] for finding in report["findings"]]  # type: ignore[attr-defined]
+    assert found[0] == SICK[name], found
+    assert f"[{SICK[name]}]" in said
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_loop_is_left_alone(name: str, tmp_path: Path) -> None:
+    report, said = diagnose(name, tmp_path)
+    assert report["run"]["status"] == "healthy", said  # type: ignore[index]
+    assert "seismograd: healthy after" in said
