@@ -39,8 +39,12 @@ class Judge:
 
     @property
     def findings(self) -> list[Finding]:
-        """Most severe first, then earliest; what follows from another stands below all causes of its severity."""
-        return sorted(self._findings.values(), key=_order)
+        """Most severe first, then earliest; a cause weighs what it caused, and stands above it."""
+        weights: dict[str, int] = {}
+        for finding in self._findings.values():
+            told = str(finding.evidence.get("because", finding.id))
+            weights[told] = max(weights.get(told, 0), finding.severity.weight)
+        return sorted(self._findings.values(), key=lambda finding: _order(finding, weights))
 
     @property
     def status(self) -> str:
@@ -156,8 +160,10 @@ def _same_run(cause: Finding, effect: Finding) -> bool:
     return cause.rank == effect.rank and cause.evidence.get("series") == effect.evidence.get("series")
 
 
-def _order(finding: Finding) -> tuple[int, bool, int]:
-    return (-finding.severity.weight, "because" in finding.evidence, finding.step)
+def _order(finding: Finding, weights: dict[str, int]) -> tuple[int, bool, int]:
+    follows = "because" in finding.evidence
+    weight = finding.severity.weight if follows else max(finding.severity.weight, weights.get(finding.id, 0))
+    return (-weight, follows, finding.step)
 
 
 def judge_all(readings: Iterable[Reading], detectors: Sequence[Detector]) -> list[Finding]:

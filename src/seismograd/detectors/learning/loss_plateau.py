@@ -23,10 +23,10 @@ class LossPlateau:
     How it is judged
     ----------------
     In blocks of 50 readings: the mean has not come down more than `progress` below the start, the spread is within
-    `spread` of the level, there is no trend beyond the noise, and the gradient does not grow (a run that is about to
-    leave a saddle). That for `patience` readings where nothing moves at all, for twice as many where there is noise.
-    A loss that has come down and levels off has converged and is fine, as is one that is zero, changes its sign, or
-    has a learning rate in warm-up or at the end of its decay.
+    `spread` of the level (more where the loss is what guessing gives), there is no trend beyond the noise, and the
+    gradient does not grow (a run that is about to leave a saddle). That for `patience` readings where nothing moves
+    at all, for twice as many where there is noise. A loss that has come down and levels off has converged and is
+    fine, as is one that is zero, changes its sign, or has a learning rate in warm-up or at the end of its decay.
 
     What to try
     -----------
@@ -132,7 +132,7 @@ class _Checker:
         flat = (
             level > 0.0
             and self._lowest * self._top > 0.0
-            and noise <= limits.spread * level
+            and noise <= limits.spread * level * (2.5 if _classes(mean) else 1.0)
             and abs(mean - start) <= limits.progress * abs(start)
             and self._ready(reading)
             and not self._falls(mean, noise)
@@ -168,11 +168,10 @@ class _Checker:
         return any(before - mean > max(error, 3.0 * spread / math.sqrt(self._length)) for before, spread in self._means)
 
     def _found(self, reading: Reading, mean: float, noise: float, start: float) -> Finding:
-        classes = round(math.exp(mean)) if 0.6 < mean < 7.0 else 0
-        chance = 2 <= classes <= 30 and abs(mean - math.log(classes)) < 0.01 * mean
+        classes = _classes(mean)
         message = (
             f"The loss has not moved for {self._flat} readings: it is {number(mean)} and began at {number(start)}."
-            + (f" That is what guessing among {classes} classes gives." if chance else "")
+            + (f" That is what guessing among {classes} classes gives." if classes else "")
         )
         evidence = {
             "loss": float(mean),
@@ -181,7 +180,7 @@ class _Checker:
             "limit": self._detector.spread,
             "readings": self._flat,
         }
-        if chance:
+        if classes:
             evidence["chance_of_classes"] = classes
         if noise <= 1e-6 * abs(mean):
             advice = [
@@ -198,3 +197,11 @@ class _Checker:
         if lr > 0.0:
             advice.append(f"Try a learning rate 10 times smaller and 10 times larger than {number(lr)}.")
         return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice)
+
+
+def _classes(loss: float) -> int:
+    """The number of classes among which guessing gives this loss, 0 if there is no such number."""
+    if not 0.6 < loss < 3.5:
+        return 0
+    classes = round(math.exp(loss))
+    return classes if abs(loss - math.log(classes)) < 0.01 * loss else 0

@@ -95,7 +95,10 @@ class _Checker:
         if len(recent) >= self._detector.warm and loss > recent.highest and self._quiet == 0:
             level = recent.median
             reach = max(self._detector.deviations * recent.spread, 3.0 * (recent.highest - level), 1e-3 * abs(level))
-            come_down = max(self._first.median - level, 0.0)
+            start = self._first.median
+            come_down = max(start - level, 0.0)
+            if level > start + 0.1 * abs(start):  # it has grown since: a value function, not a run that was thrown off
+                come_down = math.inf
             if loss - level > reach and loss - level > self._detector.share * max(come_down, 0.5 * abs(level)) > 0.0:
                 self._width, self._peak, self._step, self._level, self._reach = 1, loss, reading.step, level, reach
                 return None

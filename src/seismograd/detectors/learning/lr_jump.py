@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
-from seismograd.detectors.running import Ema, First, Window
+from seismograd.detectors.running import Ema, First, median
 from seismograd.detectors.wording import found, number
 from seismograd.records import Finding, Reading, Severity
 
@@ -71,7 +72,8 @@ class _Checker:
         self._lr: dict[str, float] = {}
         self._highest: dict[str, float] = {}
         self._count, self._zero, self._low_since, self._changes = 0, 0, 0, 0
-        self._first, self._loss, self._recent = First(10), Ema(20), Window(32)
+        self._recent: deque[float]
+        self._first, self._loss, self._recent = First(10), Ema(20), deque(maxlen=32)
         self._jump: tuple[str, float, float, int] | None = None
         self._wait, self._level, self._before, self._peak = 0, 0.0, 0.0, 0.0
 
@@ -120,22 +122,24 @@ class _Checker:
         finite = -math.inf < loss < math.inf
         if jumped is not None and self._jump is None and len(self._recent) >= 16:
             self._jump, self._wait = jumped, 0
-            self._before, self._level = (
-                self._recent.median,
-                max(6.0 * self._recent.spread, 0.2 * abs(self._recent.median)),
-            )
+            ordered = sorted(self._recent)
+            quarter = len(ordered) // 4
+            self._before = ordered[2 * quarter]
+            noise = (ordered[3 * quarter] - ordered[quarter]) / 1.349
+            self._level = max(6.0 * noise, 0.2 * abs(self._before))
             self._recent.clear()
         if finite:
-            self._recent.add(loss)
+            self._recent.append(loss)
             self._loss.add(loss)
-            self._first.add(loss)
+            if self._count <= 20:
+                self._first.add(loss)
         if self._jump is None:
             return None
         self._wait += 1
         name, last, lr, step = self._jump
         worse = not finite if "loss" in reading.scalars else False
         if self._wait >= 6 and len(self._recent) >= 4:
-            worse = worse or self._recent.median > self._before + self._level
+            worse = worse or median(list(self._recent)) > self._before + self._level
         if self._wait > 30:
             self._jump = None
         if not worse:

@@ -39,7 +39,14 @@ class LrTooHigh:
 
     id: ClassVar[str] = "lr-too-high"
     needs: ClassVar[tuple[str, ...]] = ("lr",)
-    follows: ClassVar[tuple[str, ...]] = ("lr-jump", "missing-zero-grad", "scheduler-order")
+    follows: ClassVar[tuple[str, ...]] = (
+        "bad-initialization",
+        "lr-jump",
+        "unnormalized-input",
+        "unnormalized-target",
+        "missing-zero-grad",
+        "scheduler-order",
+    )
 
     moved: float = 0.5
     patience: int = 40

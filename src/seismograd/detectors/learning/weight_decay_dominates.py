@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from seismograd.detectors.running import First, median
-from seismograd.detectors.tables import Weights, column
+from seismograd.detectors.tables import Floats, Weights, column
 from seismograd.detectors.wording import found, number, one_digit
 from seismograd.records import Finding, Reading, Severity
 
@@ -49,12 +49,13 @@ class WeightDecayDominates:
 
 
 class _Checker:
-    __slots__ = ("_best", "_count", "_detector", "_first", "_losses", "_sizes", "_weights")
+    __slots__ = ("_best", "_count", "_detector", "_first", "_losses", "_names", "_sizes", "_weights")
 
     def __init__(self, detector: WeightDecayDominates) -> None:
         self._detector = detector
         self._weights = Weights()
-        self._sizes: dict[str, float] = {}
+        self._names: tuple[str, ...] = ()
+        self._sizes: Floats = np.zeros(0)
         self._first, self._best = First(3), math.inf
         self._losses: deque[float] = deque(maxlen=5)
         self._count = 0
@@ -79,14 +80,15 @@ class _Checker:
         rows = rows[(ratios[rows] > 0.0) & np.isfinite(ratios[rows])]
         if not len(rows):
             return None
-        sizes = moves[rows] / ratios[rows]
-        for at, size in zip(rows, sizes, strict=True):
-            self._sizes.setdefault(table.names[at], float(size))
         limits = self._detector
+        sizes = moves / np.where(ratios > 0.0, ratios, math.nan)  # as they were before the update
+        if table.names != self._names:
+            self._names, self._sizes = table.names, sizes
+        self._sizes = np.where(np.isnan(self._sizes), sizes, self._sizes)
         if not decays[rows].any():
             return None
         share = float(np.median(decays[rows] / moves[rows]))
-        left = float(np.median([size / self._sizes[table.names[at]] for at, size in zip(rows, sizes, strict=True)]))
+        left = float(np.median(sizes[rows] / self._sizes[rows]))
         begin = self._first.median
         gained = begin - self._best
         bad = now > begin - 0.02 * abs(begin) or (gained > 0.0 and now - self._best > 0.5 * gained)

@@ -62,7 +62,6 @@ class GradientExplosion:
 class _Checker:
     __slots__ = (
         "_count",
-        "_deep",
         "_detector",
         "_early",
         "_episode",
@@ -82,7 +81,7 @@ class _Checker:
         self._count, self._peak = 0, 0.0
         self._high, self._episode = 0, 0.0
         self._growing, self._last, self._from_norm, self._from_loss = 0, math.inf, 0.0, math.nan
-        self._weights, self._deep = Weights(), 0
+        self._weights = Weights()
 
     def check(self, reading: Reading) -> Finding | None:
         norm = reading.scalars["grad/norm"]
@@ -120,7 +119,7 @@ class _Checker:
         lasting = self._high >= limits.sustained and self._count > 20
         if not lasting and (times < extreme or norm < 30.0 * self._peak):
             return None
-        sure = lasting or self._high >= 2 or times >= 1e5
+        sure = lasting or self._high >= 2 or times >= 1e3 * limits.extreme
         clip = one_digit(2.0 * usual)
         message = (
             f"The gradient's norm is {number(norm)} at step {reading.step}, {number(times)} times what is usual"
@@ -191,10 +190,6 @@ class _Checker:
         quarter = max(1, len(deep) // 4)
         ratio = math.exp(min(700.0, float(np.median(deep[:quarter]) - np.median(deep[-quarter:]))))
         if ratio < self._detector.depth_ratio or agreement(-deep) < 0.8:
-            self._deep = 0
-            return None
-        self._deep += 1
-        if self._deep < 2:
             return None
         first, last = table.names[int(rows[0])], table.names[int(rows[-1])]
         a_layer = ratio ** (1.0 / (len(rows) - 1))

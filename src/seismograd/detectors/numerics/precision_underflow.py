@@ -27,7 +27,8 @@ class PrecisionUnderflow:
     ----------------
     On sampled updates, over the weight matrices that had a gradient: the share of their elements whose bits changed,
     in the median below `changed` for `samples` updates in a row. A learning rate of zero or at the end of its decay,
-    gradients that are zero in most elements, and gradients that have died down with convergence are no underflow.
+    gradients that are zero in most elements, gradients that have died down with convergence, and a rate below `aim`
+    of the weights, which no dtype could follow, are no underflow.
 
     What to try
     -----------
@@ -37,19 +38,20 @@ class PrecisionUnderflow:
 
     id: ClassVar[str] = "precision-underflow"
     needs: ClassVar[tuple[str, ...]] = ("lr",)
-    follows: ClassVar[tuple[str, ...]] = ("amp-scale-collapse", "lr-jump")
+    follows: ClassVar[tuple[str, ...]] = ("bad-initialization", "gradient-vanishing", "amp-scale-collapse", "lr-jump")
 
     changed: float = 0.05
     samples: int = 5
     steps: int = 10
     gradient: float = 0.01
+    aim: float = 1e-5
 
     def start(self) -> _Checker:
         return _Checker(self)
 
 
 class _Checker:
-    __slots__ = ("_detector", "_early", "_rate", "_since", "_still", "_weights", "_zeros")
+    __slots__ = ("_aims", "_detector", "_early", "_rate", "_since", "_sparse", "_still", "_weights")
 
     def __init__(self, detector: PrecisionUnderflow) -> None:
         self._detector = detector
@@ -57,16 +59,17 @@ class _Checker:
         self._early = First(3)
         self._rate, self._since = 0.0, 0
         self._still: deque[float] = deque(maxlen=detector.samples)
-        self._zeros: dict[str, float] = {}
+        self._sparse: set[str] = set()
+        self._aims: dict[str, float] = {}
 
     def check(self, reading: Reading) -> Finding | None:
         tensors = reading.tensors
         if "parameter" in tensors:
-            self._weights.learn(reading)
+            self._learn(reading)
             gradient = tensors.get("gradient")
             zeros = column(gradient, "zeros") if gradient is not None else None
             if gradient is not None and zeros is not None:
-                self._zeros = dict(zip(gradient.names, zeros.tolist(), strict=True))
+                self._sparse = {gradient.names[at] for at in np.flatnonzero(zeros >= 0.5)}
         table = tensors.get("update")
         if table is None:
             return None
@@ -78,14 +81,16 @@ class _Checker:
         self._rate = max(self._rate, *lr)
         rows = self._weights.rows(table)
         rows = rows[(gradients[rows] > 0.0) & np.isfinite(gradients[rows])]
-        dense = [at for at in rows if self._zeros.get(table.names[at], 0.0) < 0.5]
+        dense = [at for at in rows.tolist() if table.names[at] not in self._sparse]
         if min(lr) <= 0.01 * self._rate or len(dense) < 1:
             self._still.clear()
             return None
         flow = float(np.sqrt(np.sum(gradients[dense] ** 2)))
         self._early.add(flow)
         share = float(np.median(changed[dense]))
-        if share >= limits.changed or flow < limits.gradient * self._early.median:
+        quiet = share < limits.changed and flow >= limits.gradient * self._early.median
+        aim = max(lr) * float(np.median([self._aims.get(table.names[at], 0.0) for at in dense])) if quiet else 0.0
+        if aim < limits.aim:
             self._still.clear()
             return None
         if not self._still:
@@ -107,6 +112,7 @@ class _Checker:
             "lr": float(max(lr)),
             "parameters": len(stuck),
             "of": len(dense),
+            "aim": aim,
         }
         advice = [
             "Keep the weights in float32 (`model.float()`) and compute under `torch.autocast`: their dtype rounds these"
@@ -118,3 +124,13 @@ class _Checker:
         return found(
             limits, reading, severity, message, evidence, advice=advice, where=parameter(stuck[0], "optimizer")
         )
+
+    def _learn(self, reading: Reading) -> None:
+        """Notes how far a learning rate of 1 would move each weight of its own size, if Adam or sign-like."""
+        table = self._weights.learn(reading)
+        if table is None:
+            return
+        norms, sizes = column(table, "norm"), column(table, "size")
+        if norms is not None and sizes is not None:
+            rows = [at for at in self._weights.rows(table) if norms[at] > 0.0]
+            self._aims = {table.names[at]: float(np.sqrt(sizes[at]) / norms[at]) for at in rows}
