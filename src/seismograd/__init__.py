@@ -33,7 +33,32 @@ _HOME = {
     "watch": "training",
 }
 
-__all__ = sorted([*_HOME, "__version__"])
+__all__ = [
+    "ActivationMonitor",
+    "ActivationStats",
+    "AnomalyDetectionHook",
+    "DebugLevel",
+    "EarlyStopping",
+    "Finding",
+    "GradientStats",
+    "LearningRateFinder",
+    "Reading",
+    "Severity",
+    "StepProfiler",
+    "TensorStats",
+    "TrainingDebugger",
+    "TrainingHistory",
+    "Where",
+    "__version__",
+    "check_initialization",
+    "clip_gradients",
+    "detect_dead_neurons",
+    "end_step",
+    "get_step_profiler",
+    "plot_gradients",
+    "register_anomaly_hook",
+    "watch",
+]
 
 if TYPE_CHECKING:
     from seismograd.activations import ActivationMonitor, ActivationStats, detect_dead_neurons

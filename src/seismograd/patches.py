@@ -2,7 +2,7 @@
 
 | what | why |
 |---|---|
-| `torch.autograd._engine_run_backward` | every `backward` and `autograd.grad` passes it: the moment when gradients are complete |
+| `torch.autograd._engine_run_backward` | every `backward` and `autograd.grad` passes it: gradients are complete |
 | global optimizer step hooks (public) | the moment before and after `optimizer.step()` |
 | `torch.amp.GradScaler.scale`, `.step` | which backward is scaled, and a step that the scaler may skip |
 | `DataLoader` iterators' `__next__` | how long the loop waits for data |

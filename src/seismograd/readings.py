@@ -38,28 +38,25 @@ class Draft:
     confirm: bool = True
     """The gradients still lie where they were measured, and can be looked at element by element."""
     names: tuple[str, ...] = field(init=False)
-    parameters: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.names = self.watched.names  # the list may be refreshed before the numbers arrive
-        self.parameters = len(self.watched.parameters)
 
 
 def complete(draft: Draft, values: Mapping[str, list[float]], *, own_only: bool = False) -> Reading:
     """The reading. `own_only` leaves out what an earlier reading of the same gradients has said already."""
-    scale = _scale(draft, values)
     scalars: dict[str, float] = {}
     tensors: dict[str, TensorStats] = {}
     marks = draft.marks
-    if values.get("loss") and not own_only:
+    if not own_only and "loss" in values:
         scalars["loss"] = values["loss"][0]
-    gradients = _gradients(draft, values, scale)
-    if gradients is not None:
-        places, table = gradients
+    found = values.get("gradient/norm")
+    if found:
+        places, table = _gradients(draft, values, _scale(draft, values))
         norms = table.columns["norm"]
-        norm = math.sqrt(math.fsum(value * value for value in norms)) if len(norms) < 64 else _norm(norms)
+        norm = math.sqrt(float(norms @ norms))
         if not math.isfinite(norm):
-            norm, bad = _confirm(draft, places, norms)
+            norm, bad = _confirm(draft, places, norms.tolist())
             if bad is not None:
                 tensors["nonfinite"] = bad
                 if draft.scaled:
@@ -67,34 +64,44 @@ def complete(draft: Draft, values: Mapping[str, list[float]], *, own_only: bool 
         if len(places):
             scalars["grad/norm"] = norm
             tensors["gradient"] = table
-    for name, found in values.items():
-        if "/" not in name or name.startswith(("lr/", "amp/")) or name not in _TABLES:
-            if len(found) == 1 and name != "loss":
-                scalars[name] = found[0]
+    for name, numbers in values.items():
+        if name not in _TABLES and name not in scalars and (not own_only or name.startswith("lr/")):
+            scalars[name] = numbers[0]
     scalars.update(draft.host)
     if not own_only:
-        _add_parameters(draft, values, tensors)
-        _add_updates(draft, values, tensors)
-    broken = "nonfinite" in tensors or not math.isfinite(scalars.get("loss", 0.0))
-    suspicious = "parameter" in tensors and not np.isfinite(tensors["parameter"].columns["norm"]).all()
-    if (broken and "amp-skipped" not in marks) or suspicious:
-        table_of_bad = _bad_parameters(draft)
-        if table_of_bad is not None:
-            tensors["nonfinite_parameter"] = table_of_bad
+        if "parameter/norm" in values:
+            _add_parameters(draft, values, tensors)
+        if "update/norm" in values:
+            _add_updates(draft, values, tensors)
+        _look_closer(draft, scalars, tensors, marks)
     if draft.series is not None:
         tail = f"/{draft.series}"
-        scalars = {
-            name if name.startswith(("lr/", "weight_decay/", "memory/", "time/")) else name + tail: value
-            for name, value in scalars.items()
-        }
+        scalars = {name if name.startswith(_SHARED) else name + tail: value for name, value in scalars.items()}
     return Reading(draft.step, scalars, tensors, draft.rank, marks, draft.series)
 
+
+_SHARED = ("lr/", "weight_decay/", "memory/", "time/")
+"""Scalars that keep their names where there are several optimizers."""
 
 _TABLES = frozenset(
     f"{kind}/{measure}"
     for kind in ("gradient", "parameter", "update")
     for measure in ("norm", "max", "mean", "zeros", "old", "changed", "gradient")
 )
+
+
+def _look_closer(
+    draft: Draft, scalars: Mapping[str, float], tensors: dict[str, TensorStats], marks: frozenset[str]
+) -> None:
+    """When loss, gradient or parameters are not finite: which parameters and buffers are bad, element by element."""
+    broken = "nonfinite" in tensors or not math.isfinite(scalars.get("loss", 0.0))
+    if not broken or "amp-skipped" in marks:
+        parameters = tensors.get("parameter")
+        if parameters is None or np.isfinite(parameters.columns["norm"]).all():
+            return
+    bad = _bad_parameters(draft)
+    if bad is not None:
+        tensors["nonfinite_parameter"] = bad
 
 
 def _scale(draft: Draft, values: Mapping[str, list[float]]) -> float:
@@ -104,23 +111,17 @@ def _scale(draft: Draft, values: Mapping[str, list[float]]) -> float:
     return found[0] or 1.0
 
 
-def _norm(values: Sequence[float]) -> float:
-    return float(np.linalg.norm(np.asarray(values)))
-
-
-def _gradients(
-    draft: Draft, values: Mapping[str, list[float]], scale: float
-) -> tuple[Sequence[int], TensorStats] | None:
+def _gradients(draft: Draft, values: Mapping[str, list[float]], scale: float) -> tuple[Sequence[int], TensorStats]:
     """The gradients of this reading's optimizer, and of parameters that no optimizer holds with the first one's."""
-    found = values.get("gradient/norm")
-    if found is None:
-        return None
     places: Sequence[int] = draft.places
-    columns: dict[str, Floats] = {"norm": np.array(found) / scale}
-    for measure, by in (("max", scale), ("mean", scale), ("zeros", 1.0)):
-        more = values.get(f"gradient/{measure}")
-        if more is not None and len(more) == len(found):
-            columns[measure] = np.array(more) / by
+    columns: dict[str, Floats] = {"norm": np.array(values["gradient/norm"])}
+    if "gradient/max" in values:
+        columns["max"] = np.array(values["gradient/max"])
+        columns["mean"] = np.array(values["gradient/mean"])
+    if scale != 1.0:
+        columns = {measure: column / scale for measure, column in columns.items()}
+    if "gradient/zeros" in values:
+        columns["zeros"] = np.array(values["gradient/zeros"])
     if draft.series is not None:
         owners = draft.watched.owners
         mine = [
@@ -193,11 +194,11 @@ def _meant(name: str, tensor: object) -> bool:
 
 
 def _add_parameters(draft: Draft, values: Mapping[str, list[float]], tensors: dict[str, TensorStats]) -> None:
-    found = values.get("parameter/norm")
-    if found is None or len(found) != draft.parameters:
+    found = values["parameter/norm"]
+    if len(found) != len(draft.watched.parameters):  # refreshed since
         return
     norm, mean = np.array(found), np.array(values["parameter/mean"])
-    size = np.array([p.numel() for p in draft.watched.parameters], dtype=np.float64)
+    size = np.array(draft.watched.sizes, dtype=np.float64)
     fan_in = np.array(draft.watched.fan_in, dtype=np.float64)
     with np.errstate(all="ignore"):
         std = np.sqrt(np.maximum(norm * norm / np.maximum(size, 1) - mean * mean, 0.0))
@@ -210,8 +211,8 @@ def _add_parameters(draft: Draft, values: Mapping[str, list[float]], tensors: di
 
 
 def _add_updates(draft: Draft, values: Mapping[str, list[float]], tensors: dict[str, TensorStats]) -> None:
-    found = values.get("update/norm")
-    if found is None or len(found) != len(draft.update_places):
+    found = values["update/norm"]
+    if len(found) != len(draft.update_places):
         return
     norm, old = np.array(found), np.array(values["update/old"])
     with np.errstate(all="ignore"):

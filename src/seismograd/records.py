@@ -108,7 +108,8 @@ class TensorStats:
     """Statistics of many tensors of one kind: a column for each measure, a row for each name."""
 
     names: tuple[str, ...]
-    columns: Mapping[str, Sequence[float]]
+    columns: Mapping[str, Any]
+    """Sequences of floats, as long as `names`: NumPy arrays where they come from a probe."""
 
     def __len__(self) -> int:
         return len(self.names)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from seismograd.activations import ActivationMonitor
 from seismograd.config import find_config
-from seismograd.governor import BUDGETS, Governor
+from seismograd.governor import Governor
 from seismograd.history import TrainingHistory, issues_of
 from seismograd.judge import Judge
 from seismograd.protocols import Detector, Sink
@@ -85,7 +85,8 @@ class TrainingDebugger:
         self._seen: list[Finding] = []
         self._last_step = -1
         self._last_loss: dict[str, float] = {}
-        self._started, self._ended = datetime.now(UTC), None
+        self._started = datetime.now(UTC)
+        self._ended: datetime | None = None
         self._exit: dict[str, Any] = {"code": None, "exception": None}
         self._closed = False
 
@@ -163,7 +164,7 @@ class TrainingDebugger:
 
     # -- by hand -------------------------------------------------------------------------------------------------
 
-    def step(
+    def step(  # noqa: PLR0917 (the seed's order)
         self,
         step: int,
         loss: float,
@@ -175,7 +176,9 @@ class TrainingDebugger:
         """Records and judges one step of any training loop, from plain numbers and arrays."""
         reading, stats = array_reading(step, loss, gradients, learning_rate, val_loss)
         self.gradient_history.append(stats)
-        self.history.record(step=step, loss=float(loss), grad_norm=stats.norm, lr=float(learning_rate), val_loss=val_loss)
+        self.history.record(
+            step=step, loss=float(loss), grad_norm=stats.norm, lr=float(learning_rate), val_loss=val_loss
+        )
         for name, values in (activations or {}).items():
             self.activation_monitor.record(name, values)
         self._take(reading)
@@ -411,9 +414,7 @@ def watch(
     debugger = TrainingDebugger(
         level, budget=budget, detectors=detectors, sinks=sinks, ignore=ignore, name=name, strict=strict
     )
-    debugger._attach(
-        attach.loop_for(debugger, named, found, scaler=scaler, loss_fn=loss_fn, lag=lag)
-    )
+    debugger._attach(attach.loop_for(debugger, named, found, scaler=scaler, loss_fn=loss_fn, lag=lag))
     return debugger
 
 

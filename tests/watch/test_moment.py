@@ -86,21 +86,21 @@ def test_accumulation_that_changes_its_length_is_still_read(watching, model, dat
 def test_a_gan_is_two_series(watching, data):
     torch.manual_seed(0)
     real, _ = data
-    G, D = nn.Linear(4, 8), nn.Linear(8, 1)
-    opt_d, opt_g = torch.optim.SGD(D.parameters(), lr=0.1), torch.optim.SGD(G.parameters(), lr=0.2)
-    run = watching({"D": D, "G": G}, [opt_d, opt_g])
+    gen, disc = nn.Linear(4, 8), nn.Linear(8, 1)
+    opt_d, opt_g = torch.optim.SGD(disc.parameters(), lr=0.1), torch.optim.SGD(gen.parameters(), lr=0.2)
+    run = watching({"D": disc, "G": gen}, [opt_d, opt_g])
     d_losses, g_losses, d_norms, g_norms = [], [], [], []
     for _ in range(6):
         z = torch.randn(64, 4)
         opt_d.zero_grad()
-        loss_d = F.softplus(-D(real)).mean() + F.softplus(D(G(z).detach())).mean()
+        loss_d = F.softplus(-disc(real)).mean() + F.softplus(disc(gen(z).detach())).mean()
         loss_d.backward()
-        d_norms.append(norm_of(D.parameters()))
+        d_norms.append(norm_of(disc.parameters()))
         opt_d.step()
         opt_g.zero_grad()
-        loss_g = F.softplus(-D(G(z))).mean()
+        loss_g = F.softplus(-disc(gen(z))).mean()
         loss_g.backward()
-        g_norms.append(norm_of(G.parameters()))
+        g_norms.append(norm_of(gen.parameters()))
         opt_g.step()
         d_losses.append(loss_d.item())
         g_losses.append(loss_g.item())
@@ -260,7 +260,7 @@ def test_an_optimizer_that_is_not_torchs_closes_at_the_next_forward(watching, mo
         norms.append(norm_of(model.parameters()))
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter -= 0.1 * parameter.grad
+                parameter.sub_(0.1 * parameter.grad)
     assert len(run.readings) == 4, "the last one is still open"
     run.watch.close()
     assert run.series("grad/norm") == pytest.approx(norms, rel=1e-5)
@@ -307,12 +307,12 @@ def test_sam_is_one_reading_a_step(watching, model, data):
         moves = [0.05 * p.grad / (p.grad.norm() + 1e-12) for p in model.parameters()]
         with torch.no_grad():
             for parameter, move in zip(model.parameters(), moves, strict=True):
-                parameter += move
+                parameter.add_(move)
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         with torch.no_grad():
             for parameter, move in zip(model.parameters(), moves, strict=True):
-                parameter -= move
+                parameter.sub_(move)
         optimizer.step()
         optimizer.zero_grad()
     assert len([r for r in run.readings if "not-stepped" not in r.marks]) == 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from seismograd.probes.pack import Pack
@@ -34,6 +35,12 @@ class Gradients:
 
     def read(self, pack: Pack) -> None:
         gradients = self.held()
+        if self._watched.plain and gradients:
+            try:
+                pack.add("gradient/norm", torch._foreach_norm(gradients, 2.0), alike=True)
+                return
+            except (RuntimeError, TypeError):  # sparse ones among them: the fused call refuses
+                self._watched.plain = False
         pack.add("gradient/norm", tensors.norms(gradients))
 
     def read_more(self, pack: Pack) -> None:

@@ -13,21 +13,40 @@ Values = dict[str, list[float]]
 class Pack:
     """What one reading holds before it has been fetched: 0-d tensors by name, and what is already on the host."""
 
-    __slots__ = ("_slots", "_tensors", "host")
+    __slots__ = ("_alike", "_slots", "_tensors", "host")
 
     def __init__(self) -> None:
         self._slots: list[tuple[str, int]] = []
         self._tensors: list[Tensor] = []
+        self._alike = True
         self.host: dict[str, float] = {}
 
-    def add(self, name: str, values: Sequence[Tensor]) -> None:
-        """Adds 0-d tensors under one name."""
+    def add(self, name: str, values: Sequence[Tensor], *, alike: bool = False) -> None:
+        """Adds 0-d tensors under one name. `alike`: all of them are fp32 and on the one device of this pack."""
         self._slots.append((name, len(values)))
-        self._tensors.extend(values)
+        if not alike and self._alike and self._tensors:
+            device = self._tensors[0].device
+            self._alike = all(value.dtype == torch.float32 and value.device == device for value in values)
+        elif not alike:
+            self._alike = False
+        self._tensors += values
 
     def send(self) -> Fetch:
-        """Starts the copy to the host."""
-        return Fetch(self._slots, self._tensors)
+        """Gathers everything into one vector, on the device."""
+        return Fetch(self._slots, self._gather())
+
+    def _gather(self) -> Tensor | None:
+        tensors = self._tensors
+        if not tensors:
+            return None
+        if self._alike:
+            return torch.stack(tensors)
+        # Integers and narrow floats widen; several devices meet on the first, without waiting.
+        device = tensors[0].device
+        wide = torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
+        if wide == torch.float64 and any(tensor.device.type == "mps" for tensor in tensors):
+            device = torch.device("cpu")
+        return torch.stack([tensor.to(device=device, dtype=wide, non_blocking=True) for tensor in tensors])
 
 
 class Fetch:
@@ -35,10 +54,10 @@ class Fetch:
 
     __slots__ = ("_event", "_slots", "_vector")
 
-    def __init__(self, slots: list[tuple[str, int]], tensors: list[Tensor]) -> None:
+    def __init__(self, slots: list[tuple[str, int]], vector: Tensor | None) -> None:
         self._slots = slots
+        self._vector = vector
         self._event: torch.Event | None = None
-        self._vector = _gather(tensors)
 
     def start(self) -> None:
         """Copies without waiting, into pinned memory, so that `values()` one step later does not wait either."""
@@ -59,20 +78,7 @@ class Fetch:
         result: Values = {}
         start = 0
         for name, count in self._slots:
-            result[name] = flat[start : start + count]
-            start += count
+            end = start + count
+            result[name] = flat[start:end]
+            start = end
         return result
-
-
-def _gather(tensors: list[Tensor]) -> Tensor | None:
-    if not tensors:
-        return None
-    first = tensors[0]
-    dtype, device = first.dtype, first.device
-    if all(tensor.dtype == dtype and tensor.device == device for tensor in tensors) and dtype.is_floating_point:
-        return torch.stack(tensors)
-    # Integers and narrow floats widen; several devices meet on the first, without waiting.
-    wide = torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
-    if wide == torch.float64 and any(tensor.device.type == "mps" for tensor in tensors):
-        device = torch.device("cpu")
-    return torch.stack([tensor.to(device=device, dtype=wide, non_blocking=True) for tensor in tensors])

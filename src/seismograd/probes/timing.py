@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from seismograd.probes.pack import Pack
 
-PHASES = ("data", "forward", "backward", "optimizer")
-
 
 class Timing:
     """Adds up the phases between two readings. On an accelerator these are the host's times."""
@@ -16,25 +14,23 @@ class Timing:
     name: ClassVar[str] = "timing"
 
     def __init__(self) -> None:
-        self._spent = dict.fromkeys(PHASES, 0.0)
-        self._began = perf_counter()
+        self.data = self.forward = self.backward = self.optimizer = 0.0
         self.own = 0.0
         """Seconds that the watch itself took since the last reading."""
-
-    def spend(self, phase: str, seconds: float) -> None:
-        self._spent[phase] += seconds
+        self._began = perf_counter()
 
     def read(self, pack: Pack) -> None:
         now = perf_counter()
-        step = now - self._began
-        host, rest = pack.host, step - self.own
-        host["time/step"] = step
-        for phase, seconds in self._spent.items():
-            if seconds:
-                host[f"time/{phase}"] = seconds
-                rest -= seconds
-                self._spent[phase] = 0.0
-        host["time/rest"] = max(0.0, rest)
-        self._began, self.own = now, 0.0
+        host, whole = pack.host, now - self._began
+        host["time/step"] = whole
+        if self.data:
+            host["time/data"] = self.data
+        if self.forward:
+            host["time/forward"] = self.forward
+        host["time/backward"] = self.backward
+        host["time/optimizer"] = self.optimizer
+        host["time/rest"] = max(0.0, whole - self.data - self.forward - self.backward - self.optimizer - self.own)
+        self.data = self.forward = self.backward = self.optimizer = self.own = 0.0
+        self._began = now
 
     def close(self) -> None: ...

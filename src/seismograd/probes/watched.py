@@ -1,22 +1,33 @@
-"""The parameters under watch: their names, and the optimizer that holds each."""
+"""What is under watch: the parameters, their names, and the optimizers that hold them."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.optim import Optimizer
 
 
 class Watched:
-    """The floating-point parameters of the models and optimizers, each once, in the order of depth."""
+    """The floating-point parameters of the models and optimizers, each once, in the order of depth.
 
-    def __init__(self, models: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]) -> None:
+    Without given optimizers, those that hold our parameters are found when they step.
+    """
+
+    def __init__(self, models: Mapping[str, nn.Module], optimizers: Sequence[Optimizer] | None = None) -> None:
         self.models = dict(models)
-        self.optimizers = list(optimizers)
+        self.optimizers = list(optimizers or ())
+        self._finds = optimizers is None
+        self._strangers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._asked = 0
         self.refresh()
+
+    # -- parameters ----------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Reads models and optimizers anew: parameters come, go, and are replaced."""
@@ -60,6 +71,10 @@ class Watched:
                     self.owners.append(index)
                     self.fan_in.append(0)
         self.names = tuple(names)
+        self.sizes = [parameter.numel() for parameter in self.parameters]
+        device = self.parameters[0].device if self.parameters else None
+        self.plain = all(p.dtype == torch.float32 and p.device == device for p in self.parameters)
+        """All are fp32 on one device: one fused call reads their gradients, unless some turn out sparse."""
         self._known = seen
         self._signature = self._sign()
 
@@ -73,14 +88,57 @@ class Watched:
 
     def replaced(self) -> bool:
         """Whether a model's parameters are others than before: a look at each, now and then."""
-        current = {id(p) for m in self.models.values() for p in m.parameters() if _readable(p)}
-        return not current <= self._known
-
-    def holds_any(self, optimizer: Optimizer) -> bool:
-        return any(id(p) in self._known for group in optimizer.param_groups for p in group["params"])
+        return any(id(p) not in self._known and _readable(p) for m in self.models.values() for p in m.parameters())
 
     def _sign(self) -> list[int]:
         return [len(group["params"]) for optimizer in self.optimizers for group in optimizer.param_groups]
+
+    # -- optimizers ----------------------------------------------------------------------------------------------
+
+    def index_of(self, optimizer: Optimizer) -> int | None:
+        """Which of ours it is; one that holds our parameters becomes ours, if none was given."""
+        for at, known in enumerate(self.optimizers):
+            if known is optimizer:
+                return at
+        if not self._finds or not self.holds(optimizer):
+            return None
+        return self._adopt(optimizer)
+
+    def holds(self, optimizer: Optimizer) -> bool:
+        """Whether any of our parameters is the optimizer's."""
+        if optimizer in self._strangers:
+            return False
+        if any(id(p) in self._known for group in optimizer.param_groups for p in group["params"]):
+            return True
+        if self.replaced():
+            self.refresh()
+            return self.holds(optimizer)
+        self._strangers.add(optimizer)
+        return False
+
+    def search(self) -> bool:
+        """Looks, twice in a run, through all objects for an optimizer of ours that has not stepped yet."""
+        self._asked += 1
+        if not self._finds or self._asked not in (1, 16):
+            return False
+        for thing in gc.get_objects():
+            if issubclass(type(thing), Optimizer):  # not isinstance: that runs code of lazy proxies
+                inner = getattr(thing, "optimizer", thing)
+                if isinstance(inner, Optimizer) and hasattr(inner, "param_groups") and self.holds(inner):
+                    self._adopt(inner)
+        return bool(self.optimizers)
+
+    def _adopt(self, optimizer: Optimizer) -> int:
+        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for at, known in enumerate(self.optimizers):
+            if any(id(p) in mine for group in known.param_groups for p in group["params"]):
+                self.optimizers[at] = optimizer  # it takes the place of one that was there before
+                break
+        else:
+            self.optimizers.append(optimizer)
+            at = len(self.optimizers) - 1
+        self.refresh()
+        return at
 
 
 def _readable(parameter: Tensor) -> bool:

@@ -29,7 +29,7 @@ def norms(tensors: Sequence[Tensor]) -> list[Tensor]:
             plain = False
             break
     if plain:
-        return list(torch._foreach_norm(tensors, 2.0)) if tensors else []
+        return list(torch._foreach_norm(list(tensors), 2.0)) if tensors else []
     groups: dict[torch.dtype, list[int]] = {}
     values: list[Tensor] = []
     for at, tensor in enumerate(tensors):
