@@ -23,11 +23,12 @@ class LossExplosion:
 
     How it is judged
     ----------------
-    The scale of a run is the largest of its first losses, their spread, and how far it has come down since. The loss
-    has exploded when it is more than `far` scales above its start and multiplies from reading to reading, when it
-    jumps `huge` scales up for `sustained` readings, when it jumps up and stays `stay` scales above its start for 50,
-    or is a million scales away. Downwards: when it is `huge` scales below its start and falls faster and faster;
-    likelihoods that fall below zero slow down instead. Losses that grow gradually (value functions) are fine.
+    The scale of a run is the largest of its first losses, their spread, and how far it has come down since (at least
+    `floor` where only its height counts). The loss has exploded when it is more than `far` scales above its start and
+    multiplies from reading to reading, when it jumps `huge` scales up for `sustained` readings, when it jumps up and
+    stays `stay` scales above its start for 50, or is a million scales away. Downwards: when it is `huge` scales below
+    its start and falls faster and faster; likelihoods that fall below zero slow down instead. Losses that grow
+    gradually (value functions) are fine.
 
     What to try
     -----------

@@ -88,6 +88,7 @@ class _Checker:
         "_flat",
         "_gradient",
         "_highest_lr",
+        "_learned",
         "_length",
         "_lowest",
         "_lr",
@@ -103,7 +104,7 @@ class _Checker:
         self._block, self._gradient = Welford(), Welford()
         self._length = max(1, detector.patience // 2)
         self._lowest, self._top = math.inf, -math.inf
-        self._flat, self._still = 0, 0
+        self._flat, self._still, self._learned = 0, 0, False
         self._means: deque[tuple[float, float]] = deque(maxlen=4)
         self._pushed, self._lr, self._highest_lr = math.inf, 0.0, 0.0
 
@@ -134,10 +135,12 @@ class _Checker:
             and self._lowest * self._top > 0.0
             and noise <= limits.spread * level * (2.5 if _classes(mean) else 1.0)
             and abs(mean - start) <= limits.progress * abs(start)
+            and not self._learned
             and self._ready(reading)
             and not self._falls(mean, noise)
             and reading.series is None  # adversaries hold each other level
         )
+        self._learned = self._learned or mean < start - limits.progress * abs(start)
         self._block.clear()
         self._gradient.clear()
         self._lowest, self._top = math.inf, -math.inf

@@ -33,8 +33,8 @@ class LrTooHigh:
 
     What to try
     -----------
-    The rate named in the finding: it would have moved the weights by about 2 % a step. Warm it up if it is needed
-    later.
+    The rate named in the finding: it would have moved the weights by `target` of their size a step. Warm it up if it
+    is needed later.
     """
 
     id: ClassVar[str] = "lr-too-high"

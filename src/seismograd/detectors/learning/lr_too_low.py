@@ -32,7 +32,8 @@ class LrTooLow:
 
     What to try
     -----------
-    The rate named in the finding, or a range test (`LearningRateFinder`).
+    The rate named in the finding, which would move the weights by `target` of their size a step, or a range test
+    (`LearningRateFinder`).
     """
 
     id: ClassVar[str] = "lr-too-low"

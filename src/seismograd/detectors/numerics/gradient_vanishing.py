@@ -26,10 +26,11 @@ class GradientVanishing:
     How it is judged
     ----------------
     On sampled readings, over the weight matrices in their order. The early quarter's gradient below `starved` of the
-    late ones', falling steadily with depth, over `readings` samples while the loss has not come down (below
-    `starved_always` also when it has); or exactly zero in all but the last, though not there; or the whole gradient
-    so small that changing every weight by its own size would not change the loss by `flat` of it, while the loss has
-    not moved. Frozen parameters, branches that start at zero, unused experts and converged runs are none of these.
+    late ones', falling steadily with depth, over `readings` samples while the loss has not come down by `progress`
+    (below `starved_always` also when it has); or exactly zero in all but the last, though not there; or the whole
+    gradient so small that changing every weight by its own size would not change the loss by `flat` of it, while the
+    loss has not moved. Frozen parameters, branches that start at zero, unused experts and converged runs are none of
+    these.
 
     What to try
     -----------

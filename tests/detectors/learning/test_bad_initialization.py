@@ -1,0 +1,55 @@
+import numpy as np
+
+from seismograd.detectors.learning.bad_initialization import BadInitialization
+
+
+def later(lab, losses):
+    return lab.scalars(losses)
+
+
+def test_fires_on_weights_far_too_large(lab):
+    (finding,) = lab.run(BadInitialization(), [lab.reading(0, loss=300.0, parameter_gain=16.0)])
+    assert finding.severity == "warning"
+    assert finding.evidence["gain"] == 16.0
+
+
+def test_scaled_at_run_time_they_have_no_effect(lab):
+    assert lab.run(BadInitialization(), [lab.reading(0, loss=0.7, parameter_gain=16.0)]) == []
+
+
+def test_fires_on_weights_far_too_small_that_do_not_learn(lab):
+    first = lab.reading(0, loss=2.3, parameter_gain=1e-3)
+    assert lab.run(BadInitialization(), [first, *later(lab, [2.3] * 60)])[0].evidence["gain"] == 1e-3
+    assert lab.run(BadInitialization(), [first, *later(lab, np.linspace(2.3, 1.0, 60))]) == []
+
+
+def test_fires_on_units_that_start_alike(lab):
+    alike = lab.reading(0, parameter_std=0.0, parameter_gain=0.0)
+    (finding,) = lab.run(BadInitialization(), [alike])
+    assert "stay alike" in finding.message
+
+
+def test_fires_on_all_zero_without_gradient_only(lab):
+    zeros = {"parameter_norm": 0.0, "parameter_std": 0.0, "parameter_gain": 0.0}
+    assert lab.run(BadInitialization(), [lab.reading(0, gradient_norm=0.0, **zeros)])
+    assert lab.run(BadInitialization(), [lab.reading(0, gradient_norm=0.1, **zeros)]) == []
+
+
+def test_silent_on_usual_gains_and_zero_branches(lab):
+    for gain in (0.58, 1.0, 1.41, 0.2, 3.0):
+        assert lab.run(BadInitialization(), [lab.reading(0, parameter_gain=gain), *later(lab, [1.0] * 60)]) == []
+    branch = lab.reading(
+        0, parameter_norm=[5, 0, 5, 0], parameter_std=[0.07, 0, 0.07, 0], parameter_gain=[0.6, 0, 0.6, 0]
+    )
+    assert lab.run(BadInitialization(), [branch, *later(lab, [1.0] * 60)]) == []
+
+
+def test_trained_weights_are_not_judged(lab):
+    assert (
+        lab.run(BadInitialization(), [*later(lab, [1.0] * 20), lab.reading(21, loss=300.0, parameter_gain=16.0)]) == []
+    )
+
+
+def test_on_its_limit(lab):
+    assert lab.run(BadInitialization(), [lab.reading(0, 2, loss=300.0, parameter_gain=10.0)]) == []
+    assert lab.run(BadInitialization(), [lab.reading(0, 2, loss=300.0, parameter_gain=10.1)])

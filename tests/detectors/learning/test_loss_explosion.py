@@ -1,0 +1,43 @@
+import numpy as np
+
+from seismograd.detectors.learning.loss_explosion import LossExplosion
+
+
+def noise(count, scale=0.02, seed=0):
+    return np.random.default_rng(seed).normal(0, scale, count)
+
+
+def test_fires_when_the_loss_multiplies(lab):
+    losses = [*(2.0 + noise(50)), *(2.0 * 1.5 ** np.arange(20))]
+    findings = lab.run(LossExplosion(), lab.scalars(losses, lr__0=0.1))
+    assert findings[0].severity == "critical"
+    assert findings[0].step < 65
+    assert "0.01" in findings[0].recommendations[0]
+
+
+def test_fires_from_the_first_step_on(lab):
+    assert lab.run(LossExplosion(), lab.scalars(2.0 * 5.0 ** np.arange(8)))[0].step <= 5
+
+
+def test_fires_when_it_jumps_up_and_stays(lab):
+    assert lab.run(LossExplosion(), lab.scalars([2.0] * 50 + [100.0] * 60))
+    assert lab.run(LossExplosion(), lab.scalars([2.0] * 50 + [1e4] * 10))[0].step == 54
+
+
+def test_fires_below_all_bounds(lab):
+    findings = lab.run(LossExplosion(), lab.scalars(-1e-3 * np.arange(2048.0) ** 3))
+    assert "below all bounds" in findings[0].message
+
+
+def test_silent_on_likelihoods_spikes_and_slow_growth(lab):
+    assert lab.run(LossExplosion(), lab.scalars(100.0 - 300.0 * np.log1p(np.arange(4096)))) == []
+    assert lab.run(LossExplosion(), lab.scalars([2.0] * 50 + [100.0] * 3 + [2.0] * 50)) == []
+    values = np.linspace(0.01, 10.0, 3000) * np.random.default_rng(0).lognormal(0, 0.5, 3000)
+    assert lab.run(LossExplosion(), lab.scalars(values)) == [], "a value function grows with its returns"
+
+
+def test_on_its_limit(lab):
+    just_below = [2.0] * 50 + [2.0 + 1e3 * 2.0] * 10
+    just_above = [2.0] * 50 + [2.0 + 1.001e3 * 2.0] * 10
+    assert lab.run(LossExplosion(), lab.scalars(just_below)) == []
+    assert lab.run(LossExplosion(), lab.scalars(just_above))

@@ -1,0 +1,44 @@
+import math
+
+import numpy as np
+
+from seismograd.detectors.learning.lr_too_high import LrTooHigh
+
+
+def readings(lab, losses, ratio, lr=3.0):
+    return [lab.reading(at, loss=loss, lr=lr, update_ratio=ratio) for at, loss in enumerate(losses)]
+
+
+def test_fires_and_names_a_better_rate(lab):
+    findings = lab.run(LrTooHigh(), readings(lab, [2.3] + [30.0] * 20, [2.1, 1.0, 1.0, 1.0]))
+    assert findings[0].severity == "critical"
+    assert findings[0].message.startswith("lr 3 moved `layers.0.weight` by 2.1 times its own size")
+    assert findings[0].evidence["suggested_lr"] == 0.03
+
+
+def test_fires_at_once_when_the_loss_is_gone(lab):
+    assert lab.run(LrTooHigh(), readings(lab, [2.3, 500.0, math.nan], 5.0))[0].step == 2
+
+
+def test_fires_when_the_loss_does_not_come_down(lab):
+    findings = lab.run(LrTooHigh(), readings(lab, [2.3] * 60, 1.0))
+    assert findings[0].severity == "warning"
+    assert findings[0].step == 39
+
+
+def test_silent_when_the_loss_likes_it(lab):
+    assert lab.run(LrTooHigh(), readings(lab, np.linspace(2.3, 0.1, 60), 1.0)) == []
+
+
+def test_silent_on_weights_that_start_at_zero(lab):
+    first = lab.reading(0, update_ratio=math.nan)
+    assert lab.run(LrTooHigh(), [first, *readings(lab, [2.3] * 60, 1.0)]) == []
+
+
+def test_silent_when_few_layers_move(lab):
+    assert lab.run(LrTooHigh(), readings(lab, [2.3] * 60, [0.01, 0.01, 0.01, 3.0])) == []
+
+
+def test_on_its_limit(lab):
+    assert lab.run(LrTooHigh(), readings(lab, [2.3] + [30.0] * 20, 0.5)) == []
+    assert lab.run(LrTooHigh(), readings(lab, [2.3] + [30.0] * 20, 0.51))

@@ -1,0 +1,51 @@
+import numpy as np
+
+from seismograd.detectors.learning.lr_too_low import LrTooLow
+
+
+def readings(lab, losses, ratio=1e-7, lr=1e-7, **measures):
+    rates = lr if np.ndim(lr) else [lr] * len(losses)
+    return [
+        lab.reading(20 * at, loss=loss, lr=rate, update_ratio=ratio, update_norm=5 * ratio, **measures)
+        for at, (loss, rate) in enumerate(zip(losses, rates, strict=True))
+    ]
+
+
+def test_fires_and_names_a_better_rate(lab):
+    detector = LrTooLow()
+    for reading in (made := readings(lab, [2.3] * 12)):
+        reading.tensors["update"].columns["norm"][1::2] = 1e-9
+    findings = lab.run(detector, made)
+    assert findings[0].step == 100
+    assert findings[0].severity == "warning"
+    assert findings[0].evidence["suggested_lr"] == 1e-3
+
+
+def quiet(made):
+    for reading in made:
+        reading.tensors["update"].columns["norm"][1::2] = 1e-9
+    return made
+
+
+def test_silent_when_the_loss_comes_down(lab):
+    assert lab.run(LrTooLow(), quiet(readings(lab, np.linspace(2.3, 2.0, 20)))) == []
+
+
+def test_silent_in_warm_up_and_at_the_end_of_a_decay(lab):
+    assert lab.run(LrTooLow(), quiet(readings(lab, [2.3] * 20, lr=np.geomspace(1e-9, 1e-6, 20)))) == []
+    assert lab.run(LrTooLow(), quiet(readings(lab, [2.3] * 20, lr=[1e-3] * 3 + [1e-7] * 17))) == []
+
+
+def test_silent_when_there_is_no_gradient_to_use(lab):
+    assert lab.run(LrTooLow(), quiet(readings(lab, [2.3] * 20, update_gradient=1e-6))) == []
+
+
+def test_silent_on_a_usual_fine_tuning_rate(lab):
+    assert lab.run(LrTooLow(), quiet(readings(lab, [2.3] * 20, ratio=5e-5, lr=1e-6))) == []
+
+
+def test_on_its_limit(lab):
+    made = quiet(readings(lab, [2.3] * 12))
+    assert lab.run(LrTooLow(moved=1e-7), made) == []
+    assert lab.run(LrTooLow(moved=1.01e-7), made)
+    assert lab.run(LrTooLow(), made[:5]) == []

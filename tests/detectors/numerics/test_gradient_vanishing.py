@@ -1,0 +1,55 @@
+import numpy as np
+
+from seismograd.detectors.numerics.gradient_vanishing import GradientVanishing
+
+
+def readings(lab, gradients, losses, layers=6, **measures):
+    return [
+        lab.reading(10 * at, layers, loss=loss, gradient_norm=gradients, **measures) for at, loss in enumerate(losses)
+    ]
+
+
+def test_fires_when_early_layers_starve(lab):
+    starved = 10.0 ** np.arange(-6.0, 0.0)
+    findings = lab.run(GradientVanishing(), readings(lab, starved, [2.3] * 12))
+    assert findings[0].severity == "critical"
+    assert findings[0].where.parameter == "layers.0.weight"
+    assert findings[0].evidence["ratio"] < 1e-4
+
+
+def test_silent_while_the_loss_comes_down(lab):
+    starved = 10.0 ** np.arange(-6.0, 0.0)
+    assert lab.run(GradientVanishing(), readings(lab, starved, np.linspace(2.3, 0.5, 12))) == []
+
+
+def test_fires_when_nothing_passes_the_last_layer(lab):
+    findings = lab.run(GradientVanishing(), readings(lab, [0, 0, 0, 0, 0, 0.1], [2.3] * 12))
+    assert "exactly zero" in findings[0].message
+
+
+def test_silent_on_branches_that_start_at_zero(lab):
+    assert lab.run(GradientVanishing(), readings(lab, [0, 0.1, 0, 0.1, 0, 0.1], [2.3] * 12)) == []
+
+
+def test_fires_on_a_flat_spot_but_not_when_converged(lab):
+    tiny = {"layers": 3, "gradients": [1e-9] * 3}
+    flat = readings(lab, losses=[0.5] * 12, **tiny)
+    for reading in flat:
+        reading.tensors["gradient"].columns["norm"][1::2] = 0.0
+    assert "flat spot" in lab.run(GradientVanishing(), flat)[0].message
+    falling = [2.0, 1.5, 1.0, 0.6, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
+    converged = readings(lab, losses=falling, **tiny)
+    for reading in converged:
+        reading.tensors["gradient"].columns["norm"][1::2] = 0.0
+    assert lab.run(GradientVanishing(), converged) == []
+
+
+def test_on_its_limit(lab):
+    def ladder(ratio):
+        return np.geomspace(ratio, 1.0, 5)
+
+    above = readings(lab, ladder(1.05e-4), [2.3] * 12, layers=5)
+    below = readings(lab, ladder(0.95e-4), [2.3] * 12, layers=5)
+    assert lab.run(GradientVanishing(), above) == []
+    assert lab.run(GradientVanishing(), below)
+    assert lab.run(GradientVanishing(), below[:4]) == [], "four readings are not five"
