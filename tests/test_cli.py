@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,10 +29,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
 
 def start(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "seismograd", *arguments]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads that wait for each other are slow on a busy machine
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=env, stdin=subprocess.DEVNULL, check=False
-    )
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, stdin=subprocess.DEVNULL, check=False)
 
 
 def test_the_version() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,20 @@ def names_a_reader_has() -> dict[str, Any]:
 def test_a_python_block_runs(source: str, tmp_path: Path) -> None:
     with contextlib.chdir(tmp_path), contextlib.redirect_stdout(io.StringIO()):
         exec(compile(source, "<block>", "exec"), names_a_reader_has())
+
+
+def test_the_finding_in_the_readme_is_the_one_that_the_demo_prints() -> None:
+    shown = re.search(r"<!-- demo.*-->\n```\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert shown is not None
+    env = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "seismograd", "demo"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True)
+    assert without_numbers(shown[1]) in without_numbers(done.stderr)
+
+
+def without_numbers(text: str) -> str:
+    """The words: counts and times differ from machine to machine, and lines break elsewhere then."""
+    return " ".join(re.sub(r"[\d.,%]*\d[\d.,%]*", "0", text).split())
 
 
 def test_the_page_of_findings_is_up_to_date() -> None:

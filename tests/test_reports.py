@@ -218,6 +218,8 @@ def test_a_brief_finding_keeps_the_first_advice_only() -> None:
     shown = text(render_finding(ROOT, brief=True), 120)
     assert "evidence" not in shown
     assert shown.count("= help") == 1
+    assert "= help" not in text(render_finding(EFFECT, brief=True)), "the cause is to be mended"
+    assert text(render_finding(EFFECT)).count("= help") == 2
 
 
 @pytest.mark.parametrize("width", [1, 10, 24, 40, 79, 80, 81, 200])
@@ -293,7 +295,6 @@ def test_a_verdict_puts_what_follows_under_its_cause() -> None:
         "    critical[nonfinite-parameter]: 4 parameters hold NaN\n"
         "      --> step 13\n"
         "       = because: nonfinite-gradient\n"
-        "       = help: start again from a checkpoint before step 12\n"
         "\n"
         "warning[loss-spike]: loss-spike it is\n"
         "  --> step 3\n"

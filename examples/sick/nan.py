@@ -12,14 +12,14 @@ import seismograd as sg
 
 torch.manual_seed(0)
 
-samples = torch.randn(1024, 16)
+samples = torch.randn(9000, 64)
 kinds = (samples[:, 0] > 0).long()
 
 
 class Embedding(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8))
+        self.layers = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 32))
 
     def forward(self, left, right):
         difference = self.layers(left) - self.layers(right)
@@ -27,11 +27,11 @@ class Embedding(nn.Module):
 
 
 model = Embedding()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
 with sg.watch(model, optimizer) as watch:
     for step in range(60):
-        left, right = torch.randint(0, 1024, (2, 64))  # sooner or later the same one twice
+        left, right = torch.randint(0, 9000, (2, 256))  # sooner or later the same one twice
         distance = model(samples[left], samples[right])
         same = kinds[left] == kinds[right]
         loss = torch.where(same, distance, (2 - distance).clamp(min=0)).mean()
@@ -39,5 +39,5 @@ with sg.watch(model, optimizer) as watch:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 20 == 0 or step == 59:
+        if step % 10 == 0:
             print(f"step {step:3}  loss {loss.item():.4f}")

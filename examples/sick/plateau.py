@@ -14,17 +14,17 @@ torch.manual_seed(0)
 inputs = torch.randn(2048, 20)
 labels = (inputs @ torch.randn(20, 4)).argmax(dim=1)
 
-model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
+model = nn.Sequential(nn.Linear(20, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 
 with sg.watch(model, optimizer) as watch:
-    for epoch in range(20):
-        input_batches = inputs[torch.randperm(2048)].split(64)
-        label_batches = labels[torch.randperm(2048)].split(64)  # another permutation than that of the inputs
+    for epoch in range(60):
+        input_batches = inputs[torch.randperm(2048)].split(128)
+        label_batches = labels[torch.randperm(2048)].split(128)  # another permutation than that of the inputs
         for batch, targets in zip(input_batches, label_batches, strict=True):
             loss = nn.functional.cross_entropy(model(batch), targets)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        if epoch % 4 == 0 or epoch == 19:
+        if epoch % 10 == 0 or epoch == 59:
             print(f"epoch {epoch:2}  loss {loss.item():.4f}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import runpy
 import sys
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ def run(demo: Demo, report_path: Path | None = None) -> None:
     console = rich.console.Console(stderr=True, highlight=False)
     console.print(f"seismograd: {demo.title}", markup=False, soft_wrap=True)
     console.print(f"seismograd: running {_short(demo.path)}\n", markup=False, soft_wrap=True)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # models as small as these are fastest on one thread
     made = _run_script(demo.path)
 
     from seismograd.training import TrainingDebugger  # by now the script has imported torch

@@ -148,9 +148,16 @@ def _finding_lines(finding: Finding, console: Console, width: int, brief: bool) 
     evidence = describe_evidence(finding.evidence)
     if evidence and not brief:
         lines.append(_one_line(Text.assemble(("   = ", _GUTTER), ("evidence: ", "bold"), evidence), width))
-    for advice in list(finding.recommendations)[: 1 if brief else None]:
+    for advice in _advice(finding, brief):
         lines += _note("help", advice, "bold green", console, width)
     return lines
+
+
+def _advice(finding: Finding, brief: bool) -> list[str]:
+    """In brief the first one, and none for what only follows from another: there the cause is to be mended."""
+    if not brief:
+        return list(finding.recommendations)
+    return [] if "because" in finding.evidence else list(finding.recommendations)[:1]
 
 
 def describe_place(finding: Finding) -> str:
