@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
-import math
-
 from seismograd.records import DebugLevel
 
 BUDGETS = {DebugLevel.BASIC: 0.01, DebugLevel.ADVANCED: 0.05, DebugLevel.EXTREME: 0.15}
 """The share of a step that each level may take by default."""
 
 _SPACING = {DebugLevel.ADVANCED: 10, DebugLevel.EXTREME: 1}
-_SEVEN_EIGHTHS = 0.875
-_RARELY = 1024
+_FOR_TABLES = 0.4
+"""The part of the budget that the dear tables may use, where the level takes them."""
+
+GRACE = 0.75
+"""Seconds of its own time that the watch may use before it has earned them."""
 
 
 class Governor:
     """Decides, step by step, whether to read at all (the floor) and whether to take the dear tables.
 
-    It knows what the watch spent and how long steps take, both as moving averages. `grace` seconds of own time are
-    free, so that a short run is read in full; from then on the share of every further step is held to the budget.
+    Two purses fill with the budget's share of the time that passes, and everything the watch does is paid from them:
+    whoever's purse is empty waits. `GRACE` seconds are there from the start, so that a short run is read in full, and
+    no purse holds more than that, so that a pause is not made up for.
     """
 
-    def __init__(self, level: DebugLevel, budget: float | None = None, *, grace: float = 0.25) -> None:
-        self.grace = grace
-        self._asked = budget
+    def __init__(self, level: DebugLevel, budget: float | None = None) -> None:
         self.level = level
+        self._grace = GRACE
+        self._asked = budget
         self.own = 0.0
         """Seconds spent by the watch, in all."""
         self.elapsed = 0.0
         """Seconds that the watched steps took, in all, the watch included."""
-        self._step_own = 0.0
-        self._step_tables = 0.0
-        self._floor_cost = 0.0
-        self._table_cost = 0.0
-        self._step_time = 0.0
-        self._next_table = 0
-        self.every = 1
-        """The floor is read every so many steps."""
-        self.reads, self.takes_tables = True, True
+        self.steps = self.read_steps = 0
+        self._floor_purse = self._table_purse = self._grace
+        self._step_own = self._step_tables = 0.0
+        self._decided, self._next_table = -1, 0
+        self.reads = self.takes_tables = True
 
     @property
     def budget(self) -> float:
@@ -61,36 +59,32 @@ class Governor:
         self._step_own = self._step_tables = 0.0
         self.own += own
         self.elapsed += seconds
-        self._step_time = _blend(self._step_time, max(seconds - own, 1e-9))
-        if self.reads:
-            self._floor_cost = _blend(self._floor_cost, own - tables)
-        if tables:
-            self._table_cost = _blend(self._table_cost, tables)
-        self._decide(step + 1)
+        income = self.budget * seconds
+        if self.level is not DebugLevel.BASIC:
+            self._table_purse += _FOR_TABLES * income - tables
+            income -= _FOR_TABLES * income
+            overflow = max(0.0, self._table_purse - self._grace)  # what the tables cannot use, the floor may
+            self._table_purse -= overflow
+            income += overflow
+        else:
+            own += tables
+        self._floor_purse = min(self._floor_purse + income - (own - tables), self._grace)
+        if step > self._decided:  # a GAN's two halves are one step: both are read, or none
+            self._decided = step
+            self.steps += 1
+            self.read_steps += self.reads
+            self.reads = self._floor_purse >= 0
+            self.takes_tables = self.reads and self._tables_are_due(step + 1)
 
-    def _decide(self, step: int) -> None:
-        allowed = self.budget * self._step_time
-        free = self.own < self.grace
-        self.every = 1 if free or self._floor_cost <= allowed else min(_RARELY, math.ceil(self._floor_cost / allowed))
-        self.reads = step % self.every == 0
-        self.takes_tables = self.reads and self._tables_are_due(step, allowed, free)
+    def drain(self) -> None:
+        """Takes away what is in the purses: from here on only what is earned is spent."""
+        self._grace = self._floor_purse = self._table_purse = 0.0
 
-    def _tables_are_due(self, step: int, allowed: float, free: bool) -> bool:
+    def _tables_are_due(self, step: int) -> bool:
         early = step & (step - 1) == 0  # 0, 1, 2, 4, 8, ...: most mistakes show in the first steps
         if self.level is DebugLevel.BASIC:
             return early and step <= 4
-        if early and free:
-            return True
-        if step < self._next_table:
+        if self._table_purse < 0 or not (early or step >= self._next_table):
             return False
-        left = max(allowed - self._floor_cost / self.every, 0.1 * allowed)
-        affordable = 1 if free else math.ceil(self._table_cost / left) if left > 0 else _RARELY
-        self._next_table = step + max(_SPACING[self.level], affordable)
+        self._next_table = step + _SPACING[self.level]
         return True
-
-
-def _blend(old: float, new: float) -> float:
-    """A moving average that a single slow step does not carry away."""
-    if not old:
-        return new
-    return _SEVEN_EIGHTHS * old + (1 - _SEVEN_EIGHTHS) * min(new, 4 * old)

@@ -61,10 +61,7 @@ class Judge:
             try:
                 finding = checker.check(plain)
             except Exception as error:
-                self._drop(detector)
-                if self._on_failure is None:
-                    raise
-                self._on_failure(f"detector {detector.id}", error)
+                self._failed(detector, error)
                 continue
             if finding is not None:
                 if reading.series is not None:
@@ -107,7 +104,7 @@ class Judge:
         if plan is None:
             owner = (reading.rank, reading.series)
             if owner not in self._checkers:
-                self._checkers[owner] = [(d, d.start()) for d in self.detectors]
+                self._checkers[owner] = self._start()
             have = {*reading.plain().scalars, *reading.tensors}
             if any(name.startswith("lr/") for name in have):
                 have.add("lr")
@@ -116,6 +113,21 @@ class Judge:
                 self._plans.clear()
             self._plans[shape] = plan
         return plan
+
+    def _start(self) -> list[tuple[Detector, Checker]]:
+        started: list[tuple[Detector, Checker]] = []
+        for detector in self.detectors:
+            try:
+                started.append((detector, detector.start()))
+            except Exception as error:
+                self._failed(detector, error)
+        return started
+
+    def _failed(self, detector: Detector, error: Exception) -> None:
+        self._drop(detector)
+        if self._on_failure is None:
+            raise error
+        self._on_failure(f"detector {detector.id}", error)
 
     def _drop(self, detector: Detector) -> None:
         self.detectors = tuple(d for d in self.detectors if d is not detector)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import wraps
 from time import perf_counter
 from typing import Any, Concatenate, ParamSpec
@@ -96,7 +97,8 @@ class Loop:
         self._seen_forward = self._unsettled = False
         self._busy = self._closed = False
         self._set_up = 0.0  # seconds that belong to setting up, not to the share of a step
-        self._handles = [handle for model in models.values() for handle in self._hook(model)]
+        self._handles = [model.register_forward_pre_hook(_BeforeForward(self)) for model in models.values()]
+        self._handles += [model.register_forward_hook(_AfterForward(self)) for model in models.values()]
         patches.listen(self)
 
     @property
@@ -150,14 +152,21 @@ class Loop:
 
     def close(self) -> None:
         """Reads what is still open, and takes every hook and patch away."""
-        self._leave()
+        try:
+            self._leave()
+        finally:
+            self._closed = True
+            patches.forget(self)
+            for handle in self._handles:
+                handle.remove()
+            self._validation.close()
+            self._moment = self._taken = self._scaled_by = None
+            self._reader.close()
+            self._watched.release()
+
+    def idle(self) -> None:
+        """Hears nothing from now on: this is a forked child, whose training is not ours."""
         self._closed = True
-        patches.forget(self)
-        for handle in self._handles:
-            handle.remove()
-        self._validation.close()
-        self._reader.close()
-        self._moment = None
 
     @_safely
     def _leave(self) -> None:
@@ -389,26 +398,44 @@ class Loop:
             for parameter, norm in zip(held, norms([p.grad for p in held if p.grad is not None]), strict=True):
                 self._inside[id(parameter)] = norm
 
-    # -- hooks ---------------------------------------------------------------------------------------------------
 
-    def _hook(self, model: nn.Module) -> Iterable[Any]:
-        """Hooks on the root only. Under `torch.compile` they are traced to nothing."""
+class _Hook:
+    """A hook on a root module. It pickles and copies as one that does nothing, so that a watched model can be saved,
+    and an averaged copy of it is not watched. Under `torch.compile` it is traced to nothing."""
 
-        def before(module: nn.Module, args: Any) -> None:
-            if torch.compiler.is_compiling():
-                return
-            self._seen_forward = True
-            moment = self._moment
-            if moment is not None and (self._unsettled or not moment.closed) and torch.is_grad_enabled():
-                self._training_goes_on()
-            self._forward_began = perf_counter()
+    __slots__ = ("_loop",)
 
-        def after(module: nn.Module, args: Any, output: Any) -> None:
-            if not torch.compiler.is_compiling() and self._forward_began:
-                self._timing.forward += perf_counter() - self._forward_began
-                self._forward_began = 0.0
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
 
-        return (model.register_forward_pre_hook(before), model.register_forward_hook(after))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (getattr, (nullcontext(), "__exit__"))  # of the standard library: takes anything, returns None
+
+
+class _BeforeForward(_Hook):
+    __slots__ = ()
+
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        loop = self._loop
+        loop._seen_forward = True
+        moment = loop._moment
+        if moment is not None and (loop._unsettled or not moment.closed) and torch.is_grad_enabled():
+            loop._training_goes_on()
+        loop._forward_began = perf_counter()
+
+
+class _AfterForward(_Hook):
+    __slots__ = ()
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        loop = self._loop
+        if loop._forward_began:
+            loop._timing.forward += perf_counter() - loop._forward_began
+            loop._forward_began = 0.0
 
 
 def _loss_of(roots: Iterable[Any]) -> Tensor | None:

@@ -38,6 +38,7 @@ class Listener(Protocol):
     def loss_scaled(self, scaler: GradScaler, loss: Any) -> None: ...
     def scaler_steps(self, scaler: GradScaler, optimizer: Optimizer) -> None: ...
     def data_waited(self, seconds: float) -> None: ...
+    def idle(self) -> None: ...
 
 
 _listeners: list[Listener] = []
@@ -66,6 +67,8 @@ def forget(listener: Listener) -> None:
 
 def _forget_all() -> None:
     """In a forked child (a loader's worker, say) nothing is watched."""
+    for listener in _listeners:
+        listener.idle()
     _listeners.clear()
     while _undo:
         _undo.pop()()

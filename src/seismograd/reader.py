@@ -211,8 +211,8 @@ class Reader:
         self._take(Reading(step=step, scalars={"val_loss": loss}, rank=self._rank))
 
     def close(self) -> None:
-        for probe in self._probes:
-            probe.close()
+        for probe in list(self._probes):
+            self._try(probe, probe.close)
 
     # -- inside --------------------------------------------------------------------------------------------------
 

@@ -89,6 +89,7 @@ class TrainingDebugger:
         self._ended: datetime | None = None
         self._exit: dict[str, Any] = {"code": None, "exception": None}
         self._closed = False
+        self._pid = os.getpid()
 
     # -- the watch -----------------------------------------------------------------------------------------------
 
@@ -145,6 +146,8 @@ class TrainingDebugger:
             return
         self._closed = True
         atexit.unregister(self.close)
+        if os.getpid() != self._pid:  # a forked child leaves: the run is its parent's
+            return
         if self._loop is not None:
             self._loop.close()
         self._ended = datetime.now(UTC)
@@ -304,8 +307,8 @@ class TrainingDebugger:
     def _overhead(self) -> dict[str, Any]:
         governor = self.governor
         result: dict[str, Any] = {"budget": governor.budget, "measured": round(governor.share, 5)}
-        if governor.every > 1:
-            result["reads_every"] = governor.every
+        if governor.read_steps < governor.steps:
+            result["steps_read"] = round(governor.read_steps / governor.steps, 4)
         return result
 
     def _tell(self, method: str, finding: Finding) -> None:

@@ -54,3 +54,4 @@ class Validation:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
+        self._models = []

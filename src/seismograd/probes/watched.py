@@ -78,6 +78,10 @@ class Watched:
         self._known = seen
         self._signature = self._sign()
 
+    def release(self) -> None:
+        """Lets go of models, parameters and optimizers: the run is over."""
+        self.models, self.optimizers, self.parameters, self._groups = {}, [], [], {}
+
     def group_of(self, at: int) -> dict[str, Any] | None:
         """The param group that holds the parameter with this index."""
         return self._groups.get(id(self.parameters[at]))
