@@ -303,7 +303,7 @@ def _told(watch: TrainingDebugger | None, before: tuple[float, float]) -> dict[s
     return {
         "overhead": watch.report()["run"]["overhead"],
         "share": own / elapsed if elapsed else 0.0,
-        "reads_every": governor.every,
+        "steps_read": governor.read_steps / max(1, governor.steps),
         "floor_us": 1e6 * governor._floor_cost,
         "tables_us": 1e6 * governor._table_cost,
         "findings": sorted({finding.id for finding in watch.findings}),
@@ -383,7 +383,9 @@ def main(arguments: list[str] | None = None) -> None:
         parts = pairs if options.quick or steps >= 20 * pairs else max(4, steps // 20)
         for variant in variants:
             with console.status(f"{case.name}, {variant}"):
-                rows.append(compare(case, variant, steps, parts, patience))
+                row = compare(case, variant, steps, parts, patience)
+            rows.append(row)
+            console.print(f"{case.name}, {variant}: {row.ratio:.3f} ({row.low:.3f}-{row.high:.3f})", style="dim")
     imported = import_time(2 if options.quick else 7)
     show(rows, imported, console)
     result = {
