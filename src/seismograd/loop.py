@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import wraps
@@ -357,8 +358,8 @@ class Loop:
         self._reader.forget_step()
         if self.governor.takes_tables and self._watched.replaced():
             self._watched.refresh()
-        if self.step == _SURE_BY and not self._seen_forward:
-            self._blind("forward", "the model's forward pass is not seen (compiled after the watch began?)")
+        if self.step == _SURE_BY and not self._seen_forward and _compiles():
+            self._blind("forward", "the model's forward pass is not seen: it was compiled after the watch began")
 
     def _end_validation(self) -> None:
         loss = self._validation.take()
@@ -436,6 +437,12 @@ class _AfterForward(_Hook):
         if loop._forward_began:
             loop._timing.forward += perf_counter() - loop._forward_began
             loop._forward_began = 0.0
+
+
+def _compiles() -> bool:
+    """Whether `torch.compile` has been at work in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters["frames"])
 
 
 def _loss_of(roots: Iterable[Any]) -> Tensor | None:

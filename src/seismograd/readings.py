@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from seismograd.probes.gradients import Gradients
 from seismograd.probes.pack import Pack
 from seismograd.probes.watched import Watched
-from seismograd.records import Reading, TensorStats
+from seismograd.records import SHARED, Reading, TensorStats
 from seismograd.stats.tensors import bad_counts, exact_norm
 
 Floats = NDArray[np.float64]
@@ -76,12 +76,9 @@ def complete(draft: Draft, values: Mapping[str, list[float]], *, own_only: bool 
         _look_closer(draft, scalars, tensors, marks)
     if draft.series is not None:
         tail = f"/{draft.series}"
-        scalars = {name if name.startswith(_SHARED) else name + tail: value for name, value in scalars.items()}
+        scalars = {name if name.startswith(SHARED) else name + tail: value for name, value in scalars.items()}
     return Reading(draft.step, scalars, tensors, draft.rank, marks, draft.series)
 
-
-_SHARED = ("lr/", "weight_decay/", "memory/", "time/")
-"""Scalars that keep their names where there are several optimizers."""
 
 _TABLES = frozenset(
     f"{kind}/{measure}"
@@ -216,14 +213,13 @@ def _add_updates(draft: Draft, values: Mapping[str, list[float]], tensors: dict[
         return
     norm, old = np.array(found), np.array(values["update/old"])
     with np.errstate(all="ignore"):
-        ratio = np.where(old > 0, norm / old, np.nan)
-    columns = {
-        "norm": norm,
-        "ratio": ratio,
-        "changed": np.array(values["update/changed"]),
-        "gradient": np.array(values["update/gradient"]),
-        "decay": np.array(draft.update_decay) * old,
-    }
+        columns = {
+            "norm": norm,
+            "ratio": np.where(old > 0, norm / old, np.nan),
+            "changed": np.array(values["update/changed"]),
+            "gradient": np.array(values["update/gradient"]),
+            "decay": np.array(draft.update_decay) * old,
+        }
     tensors["update"] = TensorStats(tuple(draft.names[at] for at in draft.update_places), columns)
 
 

@@ -119,6 +119,10 @@ class TensorStats:
         return {measure: float(values[at]) for measure, values in self.columns.items()}
 
 
+SHARED = ("lr/", "weight_decay/", "time/", "memory/")
+"""Scalars that keep their names where there are several optimizers: param groups are numbered through all of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What was measured at one step on one rank. A value that was not measured is absent."""
@@ -138,7 +142,7 @@ class Reading:
             return self
         tail = f"/{self.series}"
         scalars = {
-            name if name.startswith("lr/") else name.removesuffix(tail): value for name, value in self.scalars.items()
+            name if name.startswith(SHARED) else name.removesuffix(tail): value for name, value in self.scalars.items()
         }
         return Reading(self.step, scalars, self.tensors, self.rank, self.marks, self.series)
 
