@@ -88,6 +88,7 @@ class Reader:
         ]
         self._every_time = [self._rates, *self._probes[4:]]
         self._in_flight: tuple[Fetch, list[tuple[Draft, Fetch | None]]] | None = None
+        self._broken = 0
         self.logged: dict[str, float | Tensor] = {}
 
     # -- gradients, while they are fresh -------------------------------------------------------------------------
@@ -160,6 +161,7 @@ class Reader:
             host=pack.host,
             scaled=moment.scaler is not None,
             confirm=self._lag == 0,
+            thorough=self._broken & (self._broken - 1) == 0,  # the 0th, 1st, 2nd, 4th, 8th bad reading
         )
         fetch = pack.send()
         if not first:  # the gradients have been fetched for another optimizer already, or are on their way
@@ -174,7 +176,7 @@ class Reader:
             self._in_flight = (fetch, [(draft, None)])
             return
         moment.values = fetch.values()
-        self._take(complete(draft, moment.values))
+        self._pass_on(complete(draft, moment.values))
 
     def land(self) -> None:
         """Judges the reading that was on its way (`lag=1`)."""
@@ -182,7 +184,7 @@ class Reader:
             (fetch, drafts), self._in_flight = self._in_flight, None
             values = fetch.values()
             for draft, more in drafts:
-                self._take(complete(draft, {**values, **(more.values() if more else {})}, own_only=more is not None))
+                self._pass_on(complete(draft, {**values, **(more.values() if more else {})}, own_only=more is not None))
 
     def glance(self, moment: Moment, step: int) -> None:
         """Reads gradients that no step will use: only what is not finite is worth a reading."""
@@ -213,6 +215,11 @@ class Reader:
     def close(self) -> None:
         for probe in list(self._probes):
             self._try(probe, probe.close)
+
+    def _pass_on(self, reading: Reading) -> None:
+        if "nonfinite" in reading.tensors or "nonfinite_parameter" in reading.tensors:
+            self._broken += 1
+        self._take(reading)
 
     # -- inside --------------------------------------------------------------------------------------------------
 

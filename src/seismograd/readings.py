@@ -37,6 +37,8 @@ class Draft:
     scaled: bool = False
     confirm: bool = True
     """The gradients still lie where they were measured, and can be looked at element by element."""
+    thorough: bool = True
+    """Count every bad element: dear, and told once is enough for a run that stays broken."""
     names: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -91,6 +93,8 @@ def _look_closer(
     draft: Draft, scalars: Mapping[str, float], tensors: dict[str, TensorStats], marks: frozenset[str]
 ) -> None:
     """When loss, gradient or parameters are not finite: which parameters and buffers are bad, element by element."""
+    if not draft.thorough:
+        return
     broken = "nonfinite" in tensors or not math.isfinite(scalars.get("loss", 0.0))
     if not broken or "amp-skipped" in marks:
         parameters = tensors.get("parameter")
@@ -148,8 +152,9 @@ def _confirm(draft: Draft, places: Sequence[int], norms: Sequence[float]) -> tup
         if math.isfinite(norm):
             exact.append(norm)
             continue
-        gradient = draft.watched.parameters[place].grad if draft.confirm else None
-        if gradient is None:  # gone by now: the norm is all there is
+        look = draft.confirm and (draft.thorough or not math.isnan(norm))  # finite elements never make a NaN norm
+        gradient = draft.watched.parameters[place].grad if look else None
+        if gradient is None:  # gone by now, or told before: the norm is all there is
             names.append(draft.names[place])
             rows.append((int(math.isnan(norm)), int(math.isinf(norm)), 0))
             continue

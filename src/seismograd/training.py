@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _RESERVED = ("loss", "val_loss", "grad/", "lr/", "time/", "memory/", "amp/", "update/", "weight_decay/")
 
 
+_PHASES = ("time/step", "time/data", "time/forward", "time/backward", "time/optimizer", "time/rest")
+
+
 class TrainingDebugger:
     """One run under watch: takes readings, judges them, tells the sinks.
 
@@ -82,6 +85,8 @@ class TrainingDebugger:
         self._by_hand: tuple[Any, ByHand] | None = None
         self._broken: set[str] = set()
         self._counts = dict.fromkeys(("total_steps", "anomaly_steps", *_COUNTED), 0)
+        self.memory: deque[dict[str, float]] = deque(maxlen=1000)
+        self._times = dict.fromkeys(("readings", *_PHASES), 0.0)
         self._seen: list[Finding] = []
         self._last_step = -1
         self._last_loss: dict[str, float] = {}
@@ -252,6 +257,8 @@ class TrainingDebugger:
             findings=findings,
             summary={**self.get_training_summary(), "last": self._last_loss},
             events=list(self.events),
+            memory=list(self.memory),
+            performance=self._performance(),
         )
         report |= {
             "status": report["run"]["status"],
@@ -285,6 +292,8 @@ class TrainingDebugger:
         self._seen = self._judge.observe(reading)
         scalars = reading.scalars
         self._last_loss.update(scalars)
+        if "time/step" in scalars:
+            self._add_times(scalars)
         if reading.step != self._last_step and len(scalars) > 1:
             self._counts["total_steps"] += 1
         self._last_step = max(self._last_step, reading.step)
@@ -295,6 +304,28 @@ class TrainingDebugger:
                 sink.write_reading(reading)
             except Exception as error:
                 self._drop(sink, error)
+
+    def _add_times(self, scalars: Mapping[str, float]) -> None:
+        times = self._times
+        times["readings"] += 1
+        for phase in _PHASES:
+            times[phase] += scalars.get(phase, 0.0)
+        if "memory/rss" in scalars:
+            self.memory.append({name: scalars[name] for name in scalars if name.startswith("memory/")})
+            self.memory[-1]["step"] = self._last_step
+
+    def _performance(self) -> dict[str, Any]:
+        """Where the time between readings went, on average."""
+        readings = self._times["readings"]
+        if not readings:
+            return {}
+        split = {phase.removeprefix("time/"): self._times[phase] / readings for phase in _PHASES}
+        whole = split.pop("step")
+        return {"seconds_per_reading": whole, "seconds": split, "steps_per_second": self._steps_per_second()}
+
+    def _steps_per_second(self) -> float | None:
+        elapsed = self.governor.elapsed
+        return self.governor.steps / elapsed if elapsed else None
 
     def _count(self, seen: Sequence[Finding]) -> None:
         ids = {finding.id for finding in seen if finding.severity is not Severity.INFO}

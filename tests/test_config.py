@@ -1,0 +1,89 @@
+"""`[tool.seismograd]` in the user's pyproject.toml."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import seismograd as sg
+from seismograd.config import find_config
+from seismograd.detectors import DEFAULT
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    def write(text):
+        (tmp_path / "pyproject.toml").write_text(text)
+        deep = tmp_path / "src" / "deep"
+        deep.mkdir(parents=True, exist_ok=True)
+        monkeypatch.chdir(deep)
+        return tmp_path
+
+    return write
+
+
+def test_level_budget_and_ignored_ids_are_taken_from_the_nearest_file(project):
+    project('[tool.seismograd]\nlevel = "basic"\nbudget = 0.02\nignore = ["nonfinite-loss"]\n')
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        assert watch.level is sg.DebugLevel.BASIC
+        assert watch.governor.budget == 0.02
+        (model(torch.ones(1, 2)).sum() * float("nan")).backward()
+        optimizer.step()
+    ids = {finding.id for finding in watch.findings}
+    assert "nonfinite-loss" not in ids
+    assert "nonfinite-gradient" in ids
+    with sg.watch(model, optimizer, sinks=[], level="extreme", budget=0.5) as watch:
+        assert (watch.level, watch.governor.budget) == (sg.DebugLevel.EXTREME, 0.5), "what is said in the call wins"
+
+
+def test_limits_of_a_detector_are_set(project):
+    project("[tool.seismograd.limits.overfitting]\nvalidations = 99\n")
+    adjusted = {d.id: d for d in find_config().apply(DEFAULT)}
+    assert adjusted["overfitting"].validations == 99
+    assert [d for d in DEFAULT if d.id == "overfitting"][0].validations != 99
+    assert len(adjusted) == len(DEFAULT)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[tool.seismograd]\nlevle = 'basic'\n", "unknown key 'levle'"),
+        ("[tool.seismograd]\nignore = 'loss-spike'\n", "list of finding ids"),
+        ("[tool.seismograd.limits.overfitting]\nvalidation = 9\n", "has no limit 'validation'.*validations"),
+        ("[tool.seismograd]\nlimits = 3\n", "table for each finding id"),
+        ("[tool.seismograd]\nlevel = 'loud'\n", "'loud' is unknown"),
+    ],
+)
+def test_mistakes_are_named(project, text, words):
+    project(text)
+    with pytest.raises(ValueError, match=words):
+        sg.TrainingDebugger()
+
+
+def test_files_without_the_table_do_not_matter(project, tmp_path):
+    root = project("[tool.other]\nx = 1\n")
+    assert find_config().path is None
+    (root / "pyproject.toml").write_text("this is no toml [")
+    assert find_config().path is None
+
+
+def test_ignoring_what_does_not_exist_is_said():
+    with pytest.warns(UserWarning, match="'loss-spikes' names no finding.*'loss-spike'"):
+        sg.TrainingDebugger(ignore="loss-spikes")
+
+
+def test_detectors_of_ones_own_replace_the_default_ones():
+    model = nn.Linear(2, 1)
+    only = [d for d in DEFAULT if d.id == "nonfinite-loss"]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with sg.watch(model, optimizer, sinks=[], detectors=only) as watch:
+        (model(torch.ones(1, 2)).sum() * float("nan")).backward()
+        optimizer.step()
+    assert [finding.id for finding in watch.findings] == ["nonfinite-loss"]
+    with pytest.raises(TypeError, match="not a detector"):
+        sg.TrainingDebugger(detectors=[42])
+    with pytest.raises(TypeError, match="not a detector"):
+        sg.TrainingDebugger(detectors=[type(only[0])])
