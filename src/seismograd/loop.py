@@ -213,7 +213,7 @@ class Loop:
             self._add_loss(moment, roots, unscaled)
             if inside is not None:
                 self._reader.measure_inside(moment, inside)
-            elif self._closure is not None or self._steady < 3 or moment.backwards >= self._usual_backwards:
+            elif moment.backwards >= self._expected_backwards(moment):
                 self._reader.measure(moment)
         moment.sentinel = self._reader.sentinel()
         if inside is not None:
@@ -367,6 +367,12 @@ class Loop:
             self._reader.validated(loss, max(self.step, 0))
 
     # -- losses, scalers, optimizers inside backward -------------------------------------------------------------
+
+    def _expected_backwards(self, moment: Moment) -> int:
+        """Under steady accumulation only the last backward need be measured. Not under a scaler: if the step came
+        early after all, there would be no telling whether the gradients are still scaled."""
+        sure = self._steady >= 3 and self._closure is None and moment.scaler is None
+        return self._usual_backwards if sure else 1
 
     def _add_loss(self, moment: Moment, roots: Sequence[Any], unscaled: Tensor | None) -> None:
         loss = unscaled if unscaled is not None else _loss_of(roots)

@@ -111,7 +111,7 @@ class Reader:
         for parameter in self._watched.parameters:
             gradient = parameter.grad
             if gradient is not None:
-                return (parameter, id(gradient), gradient._version)
+                return None if gradient.is_inference() else (parameter, id(gradient), gradient._version)
         return None
 
     # -- parameters, around the step -----------------------------------------------------------------------------

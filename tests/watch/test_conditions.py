@@ -82,6 +82,22 @@ def test_steps_that_the_scaler_skips_are_seen_and_the_first_few_not_alarmed(watc
     assert run.watch.findings == []
 
 
+def test_a_short_last_accumulation_under_a_scaler_is_unscaled_once(watching, model, data):
+    x, y = data
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    run = watching(model, optimizer)
+    for length in (3, 3, 3, 3, 3, 1):  # the epoch ends early
+        optimizer.zero_grad()
+        for _ in range(length):
+            scaler.scale(F.cross_entropy(model(x), y) / length).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    norms = run.series("grad/norm")
+    assert norms == pytest.approx([norms[0]] * 6, rel=1e-4)
+
+
 def test_a_scaler_that_is_not_torchs_may_be_given(watching, model, data):
     class Scaler:
         def get_scale(self):

@@ -73,7 +73,9 @@ class Watched:
         self.names = tuple(names)
         self.sizes = [parameter.numel() for parameter in self.parameters]
         device = self.parameters[0].device if self.parameters else None
-        self.plain = all(p.dtype == torch.float32 and p.device == device for p in self.parameters)
+        self.plain = all(
+            p.dtype == torch.float32 and p.device == device and not hasattr(p, "_local_tensor") for p in self.parameters
+        )
         """All are fp32 on one device: one fused call reads their gradients, unless some turn out sparse."""
         self._known = seen
         self._signature = self._sign()

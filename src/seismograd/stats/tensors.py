@@ -12,8 +12,11 @@ _DOUBLE = (torch.float64, torch.complex128)
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """The stored values of `tensor` as a dense real tensor with the same norm."""
+    """The stored values of `tensor` as a dense real tensor with the same norm. Of a `DTensor` the local part:
+    reading the whole would need a collective, and a debugger must not be able to hang a job."""
     tensor = tensor.detach()
+    if hasattr(tensor, "_local_tensor"):
+        tensor = tensor._local_tensor
     if tensor.layout != torch.strided:
         tensor = tensor.coalesce().values() if tensor.is_sparse else tensor.values()
     if tensor.is_complex():
@@ -25,7 +28,7 @@ def norms(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The L2 norm of each tensor as a 0-d tensor, accumulated in fp32 or wider. Sparse ones by their values."""
     plain = True
     for tensor in tensors:  # one look at each: the fused call refuses sparse tensors and overflows in fp16
-        if tensor.dtype != torch.float32 or tensor.layout != torch.strided:
+        if tensor.dtype != torch.float32 or tensor.layout != torch.strided or hasattr(tensor, "_local_tensor"):
             plain = False
             break
     if plain:
@@ -107,8 +110,7 @@ def zero_shares(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The share of exact zeros in each tensor."""
     result = []
     for tensor in tensors:
-        value = tensor.detach()
-        if value.layout != torch.strided:
-            value = dense(value)
-        result.append(1 - torch.count_nonzero(value) / max(1, tensor.numel()))
+        value = dense(tensor)
+        stored = max(1, tensor.numel() * (2 if tensor.is_complex() else 1))
+        result.append(1 - torch.count_nonzero(value) / stored)
     return result
