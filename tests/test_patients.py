@@ -1,0 +1,49 @@
+"""Every healthy patient is left in peace, every sick one is diagnosed.
+
+One seed by default; `SEISMOGRAD_SEEDS=0,1,2 pytest tests/test_patients.py` for more.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from seismograd import Severity
+
+_HERE = Path(__file__).parent
+sys.path.insert(0, str(_HERE))
+for _file in sorted((_HERE / "patients").glob("*_*.py")):
+    importlib.import_module(f"patients.{_file.stem}")
+from patients.register import HEALTHY, SICK, Patient  # noqa: E402
+
+SEEDS = [int(seed) for seed in os.environ.get("SEISMOGRAD_SEEDS", "0").split(",")]
+
+
+def _cases(ward: dict[str, Patient]) -> list[object]:
+    return [
+        pytest.param(patient, seed, id=f"{patient.name}-{seed}", marks=[pytest.mark.slow] if patient.slow else [])
+        for patient in ward.values()
+        for seed in SEEDS
+    ]
+
+
+@pytest.mark.parametrize(("patient", "seed"), _cases(HEALTHY))
+def test_nothing_is_said_of_a_healthy_run(patient: Patient, seed: int) -> None:
+    findings = patient.run(seed).findings
+    assert [f"{f.id}: {f.message}" for f in findings if f.severity is not Severity.INFO] == []
+
+
+@pytest.mark.parametrize(("patient", "seed"), _cases(SICK))
+def test_a_sick_run_is_diagnosed(patient: Patient, seed: int) -> None:
+    findings = patient.run(seed).findings
+    told = [f"{f.id}: {f.message}" for f in findings]
+    assert patient.expects & {f.id for f in findings[:3]}, f"expected {sorted(patient.expects)}, found {told}"
+
+
+def test_there_are_enough_patients() -> None:
+    assert len(HEALTHY) >= 45
+    assert len(SICK) >= 35
