@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 import seismograd
+from seismograd.judge import ranked
 from seismograd.records import DebugLevel, Finding, Severity, Where
-from seismograd.reports.report import build_report, finding_of, ranked_findings, read_report, write_report
+from seismograd.reports.report import build_report, finding_of, read_report, write_report
 from seismograd.reports.terminal import describe_evidence, render_finding, render_verdict
 
 
@@ -113,7 +114,7 @@ def test_most_severe_first_then_earliest() -> None:
         finding("c", "warning", 2),
         finding("d", "critical", 3),
     ]
-    assert [f.id for f in ranked_findings(given)] == ["d", "b", "c", "a"]
+    assert [f.id for f in ranked(given)] == ["d", "b", "c", "a"]
 
 
 def test_an_effect_stands_below_its_cause_which_is_as_severe_as_the_effect() -> None:
@@ -123,7 +124,7 @@ def test_an_effect_stands_below_its_cause_which_is_as_severe_as_the_effect() -> 
         finding("cause", "warning", 4),
         finding("late", "critical", 9),
     ]
-    assert [f.id for f in ranked_findings(given)] == ["cause", "late", "effect", "other"]
+    assert [f.id for f in ranked(given)] == ["cause", "late", "effect", "other"]
 
 
 def test_findings_that_blame_each_other_or_nobody_there_are_all_kept() -> None:
@@ -133,7 +134,7 @@ def test_findings_that_blame_each_other_or_nobody_there_are_all_kept() -> None:
         finding("c", evidence={"because": "absent"}),
         finding("d", evidence={"because": "d"}),
     ]
-    assert {f.id for f in ranked_findings(given)} == set("abcd")
+    assert {f.id for f in ranked(given)} == set("abcd")
     shown = text(render_verdict(report_on(*given)))
     assert all(f"warning[{f.id}]" in shown for f in given)
 

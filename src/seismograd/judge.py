@@ -39,12 +39,8 @@ class Judge:
 
     @property
     def findings(self) -> list[Finding]:
-        """Most severe first, then earliest; a cause weighs what it caused, and stands above it."""
-        weights: dict[str, int] = {}
-        for finding in self._findings.values():
-            told = str(finding.evidence.get("because", finding.id))
-            weights[told] = max(weights.get(told, 0), finding.severity.weight)
-        return sorted(self._findings.values(), key=lambda finding: _order(finding, weights))
+        """In the order in which they should be read, as `ranked` says."""
+        return ranked(self._findings.values())
 
     @property
     def status(self) -> str:
@@ -172,10 +168,33 @@ def _same_run(cause: Finding, effect: Finding) -> bool:
     return cause.rank == effect.rank and cause.evidence.get("series") == effect.evidence.get("series")
 
 
-def _order(finding: Finding, weights: dict[str, int]) -> tuple[int, bool, int]:
-    follows = "because" in finding.evidence
-    weight = finding.severity.weight if follows else max(finding.severity.weight, weights.get(finding.id, 0))
-    return (-weight, follows, finding.step)
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """Most severe first, then earliest; what follows from another stands below it.
+
+    A cause counts as severe as the worst of what follows from it, so that the reader meets it first.
+    """
+    findings = list(findings)
+    causes = [_cause(finding, findings) for finding in findings]
+    weights = [finding.severity.weight for finding in findings]
+    depths = [0] * len(findings)
+    for at in range(len(findings)):
+        seen, cause = {at}, causes[at]
+        while cause is not None and cause not in seen:  # two that blame each other end here
+            weights[cause] = max(weights[cause], findings[at].severity.weight)
+            depths[at] += 1
+            seen.add(cause)
+            cause = causes[cause]
+    order = sorted(range(len(findings)), key=lambda at: (-weights[at], depths[at], findings[at].step))
+    return [findings[at] for at in order]
+
+
+def _cause(finding: Finding, findings: Sequence[Finding]) -> int | None:
+    """Where in `findings` the cause of `finding` stands, in the same series and rank if it can be."""
+    because = finding.evidence.get("because")
+    if because is None:
+        return None
+    at = [i for i, other in enumerate(findings) if other.id == because and other is not finding]
+    return min(at, key=lambda i: findings[i].key[1:] != finding.key[1:], default=None)
 
 
 def judge_all(readings: Iterable[Reading], detectors: Sequence[Detector]) -> list[Finding]:

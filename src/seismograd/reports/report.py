@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import seismograd
+from seismograd.judge import ranked
 from seismograd.records import Finding, Severity, Where, strict
 
 SCHEMA = 1
@@ -38,18 +39,18 @@ def build_report(
     performance: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The report as strict JSON. What `run` leaves out is null, but its status, which follows from the findings."""
-    ranked = ranked_findings(findings)
+    in_order = ranked(findings)
     about = {**_RUN, **run}
     about["exit"] = {**_RUN["exit"], **(run.get("exit") or {})}
     about["overhead"] = {**_RUN["overhead"], **(run.get("overhead") or {})}
     if about["status"] is None:
-        about["status"] = "crashed" if about["exit"]["exception"] else _status(ranked)
+        about["status"] = "crashed" if about["exit"]["exception"] else _status(in_order)
     report: dict[str, Any] = strict(
         {
             "schema": SCHEMA,
             "version": seismograd.__version__,
             "run": about,
-            "findings": [finding.to_dict() for finding in ranked],
+            "findings": [finding.to_dict() for finding in in_order],
             "summary": summary or {},
             "events": list(events),
             "memory": list(memory),
@@ -57,33 +58,6 @@ def build_report(
         }
     )
     return report
-
-
-def ranked_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Most severe first, then earliest; what follows from another stands below it.
-
-    A cause counts as severe as the worst of what follows from it: the reader should meet it first.
-    """
-    findings = list(findings)
-    causes = [_cause(finding, findings) for finding in findings]
-    weights = [finding.severity.weight for finding in findings]
-    depths = [0] * len(findings)
-    for at in range(len(findings)):
-        seen, cause = {at}, causes[at]
-        while cause is not None and cause not in seen:  # two that blame each other end here
-            weights[cause] = max(weights[cause], findings[at].severity.weight)
-            depths[at] += 1
-            seen.add(cause)
-            cause = causes[cause]
-    order = sorted(range(len(findings)), key=lambda at: (-weights[at], depths[at], findings[at].step))
-    return [findings[at] for at in order]
-
-
-def _cause(finding: Finding, findings: Sequence[Finding]) -> int | None:
-    """Where in `findings` the cause of `finding` stands, in the same series and rank if it can be."""
-    because = finding.evidence.get("because")
-    at = [i for i, other in enumerate(findings) if other.id == because and other is not finding]
-    return min(at, key=lambda i: findings[i].key[1:] != finding.key[1:], default=None)
 
 
 def _status(findings: Sequence[Finding]) -> str:
