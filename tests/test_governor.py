@@ -32,7 +32,7 @@ def test_the_share_stays_within_the_budget(monkeypatch, level, step):
     monkeypatch.setattr(governor, "GRACE", 0.0)
     keeper = Governor(level)
     read, taken = run(keeper, 20_000, step=step)
-    assert keeper.share <= keeper.budget * 1.02
+    assert keeper.share <= keeper.budget * 1.1, "a little over where one of 64 steps is more than it earns"
     assert read > 0
     if level is not DebugLevel.BASIC:
         assert taken > 1, "the tables are not starved by the floor"
@@ -94,3 +94,10 @@ def test_a_pause_is_not_made_up_for(monkeypatch):
         keeper.spend(0.0001 if keeper.reads else 0.000005)
         keeper.stepped(step, 0.001)
     assert keeper.own - before < 0.01 + 0.01 * 1.0 + 0.006
+
+
+def test_however_short_the_steps_some_are_read(monkeypatch):
+    monkeypatch.setattr(governor, "GRACE", 0.0)
+    keeper = Governor(DebugLevel.BASIC)
+    read, _ = run(keeper, 64_000, step=0.0001, idle=0.00001)
+    assert 900 <= read <= 1100

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -63,9 +62,8 @@ def check_optimizers(optimizers: Any) -> list[Optimizer] | None:
 
 def check_lag(lag: int | None, models: Mapping[str, nn.Module]) -> int:
     if lag is None:
-        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        kind = accelerator.type if accelerator else None
-        return int(any(p.device.type == kind for model in models.values() for p in model.parameters()))
+        waits = {p.device.type for model in models.values() for p in model.parameters()} - {"cpu"}
+        return int(bool(waits))
     if lag not in (0, 1):
         raise ValueError(f"lag {lag!r} is not possible: 0 judges at once, 1 a step later")
     return int(lag)

@@ -14,13 +14,16 @@ _FOR_TABLES = 0.4
 GRACE = 0.75
 """Seconds of its own time that the watch may use before it has earned them."""
 
+LONGEST_WAIT = 64
+"""However short the steps: one of so many is read, or a broken run could look healthy."""
+
 
 class Governor:
     """Decides, step by step, whether to read at all (the floor) and whether to take the dear tables.
 
     Two purses fill with the budget's share of the time that passes, and everything the watch does is paid from them:
-    whoever's purse is empty waits. `GRACE` seconds are there from the start, so that a short run is read in full, and
-    no purse holds more than that, so that a pause is not made up for.
+    whoever's purse is empty waits, though never for more than `LONGEST_WAIT` steps. `GRACE` seconds are there from the
+    start, so that a short run is read in full, and no purse holds more than that, so that a pause is not made up for.
     """
 
     def __init__(self, level: DebugLevel, budget: float | None = None) -> None:
@@ -34,7 +37,7 @@ class Governor:
         self.steps = self.read_steps = 0
         self._floor_purse = self._table_purse = self._grace
         self._step_own = self._step_tables = 0.0
-        self._decided, self._next_table = -1, 0
+        self._decided, self._next_table, self._waited = -1, 0, 0
         self.reads = self.takes_tables = True
 
     @property
@@ -73,7 +76,8 @@ class Governor:
             self._decided = step
             self.steps += 1
             self.read_steps += self.reads
-            self.reads = self._floor_purse >= 0
+            self._waited = 0 if self.reads else self._waited + 1
+            self.reads = self._floor_purse >= 0 or self._waited >= LONGEST_WAIT - 1
             self.takes_tables = self.reads and self._tables_are_due(step + 1)
 
     def drain(self) -> None:

@@ -30,12 +30,23 @@ _SURE_BY = 8
 """What has not been seen by this step will not be seen."""
 
 
+def _by_hand(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenate[Loop, P], None]:
+    """What the user says is heard also between readings."""
+
+    @wraps(method)
+    def run(self: Loop, *args: P.args, **kwargs: P.kwargs) -> None:
+        self._asleep = False
+        method(self, *args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
 def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenate[Loop, P], None]:
     """Runs a listener so that no error of ours reaches the training loop, and its time is accounted for."""
 
     @wraps(method)
     def run(self: Loop, *args: P.args, **kwargs: P.kwargs) -> None:
-        if self._busy or self._closed:
+        if self._asleep or self._busy or self._closed:
             return
         self._busy = True
         began = perf_counter()
@@ -96,7 +107,7 @@ class Loop:
         self._optimizer_began = self._forward_began = 0.0
         self._step_began = perf_counter()
         self._seen_forward = self._unsettled = False
-        self._busy = self._closed = False
+        self._busy = self._closed = self._asleep = False
         self._set_up = 0.0  # seconds that belong to setting up, not to the share of a step
         self._handles = [model.register_forward_pre_hook(_BeforeForward(self)) for model in models.values()]
         self._handles += [model.register_forward_hook(_AfterForward(self)) for model in models.values()]
@@ -109,11 +120,13 @@ class Loop:
 
     # -- what the user says by hand ------------------------------------------------------------------------------
 
+    @_by_hand
     @_safely
     def observe(self, loss: Tensor | float) -> None:
         """The gradients are complete now, and `loss` is their loss."""
         self._observed(loss)
 
+    @_by_hand
     @_safely
     def observe_step(self, loss: Tensor | float, step: int) -> None:
         """As `observe`, and the step closes here under the user's own number."""
@@ -136,15 +149,17 @@ class Loop:
             self._by_hand = False
         return moment
 
+    @_by_hand
     @_safely
     def validate(self, loss: Tensor | float) -> None:
         """Takes a validation loss at the current step."""
         self._reader.validated(float(loss), max(self.step, 0))
 
-    @_safely
     def log(self, name: str, value: Tensor | float) -> None:
+        """The newest value stands in the next reading."""
         self._reader.logged[name] = value.detach().reshape(()) if isinstance(value, Tensor) else float(value)
 
+    @_by_hand
     @_safely
     def flush(self) -> None:
         """Judges what is still on its way."""
@@ -169,6 +184,7 @@ class Loop:
         """Hears nothing from now on: this is a forked child, whose training is not ours."""
         self._closed = True
 
+    @_by_hand
     @_safely
     def _leave(self) -> None:
         self._end_validation()
@@ -232,8 +248,14 @@ class Loop:
     def gradients_taken(self, roots: Sequence[Any]) -> None:
         self._taken = _loss_of(roots)
 
-    @_safely
     def step_starts(self, optimizer: Optimizer, has_closure: bool) -> None:
+        if self._asleep:
+            self._count_asleep(optimizer)
+        else:
+            self._step_starts(optimizer, has_closure)
+
+    @_safely
+    def _step_starts(self, optimizer: Optimizer, has_closure: bool) -> None:
         if patches.inside_backward():
             self._read_inside(optimizer)
             return
@@ -361,6 +383,23 @@ class Loop:
         if self.step == _SURE_BY and not self._seen_forward and _compiles():
             self._blind("forward", "the model's forward pass is not seen: it was compiled after the watch began")
 
+        simple = self._steady >= 3 and len(self._watched.optimizers) == 1 and 0 in self._counts and self._moment
+        if not self.governor.reads and simple and not simple.scaler and self._closure is None:
+            self._asleep = True
+
+    def _count_asleep(self, optimizer: Optimizer) -> None:
+        """Between readings a plain loop is not followed, which costs next to nothing: only its steps are counted."""
+        if optimizer is not self._watched.optimizers[0]:
+            return
+        now = perf_counter()
+        self._counts[0] += 1
+        seconds, self._step_began = now - self._step_began, now
+        self.governor.stepped(self.step, seconds)
+        if self.governor.reads:
+            self._asleep = False
+            self._timing.restart()
+        self.governor.spend(perf_counter() - now)
+
     def _end_validation(self) -> None:
         loss = self._validation.take()
         if loss is not None:
@@ -423,7 +462,7 @@ class _BeforeForward(_Hook):
     __slots__ = ()
 
     def __call__(self, module: nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or self._loop._asleep:
             return
         loop = self._loop
         loop._seen_forward = True
@@ -437,7 +476,7 @@ class _AfterForward(_Hook):
     __slots__ = ()
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or self._loop._asleep:
             return
         loop = self._loop
         if loop._forward_began:

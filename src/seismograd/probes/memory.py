@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from time import perf_counter
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import psutil
 import torch
@@ -20,8 +19,10 @@ class Memory:
     def __init__(self, every: float = 1.0) -> None:
         self._every = every
         self._next = 0.0
-        self._pid = os.getpid()
         self._process = psutil.Process()
+        accelerator: Any = getattr(torch, "accelerator", None)  # since torch 2.6
+        there = accelerator is not None and accelerator.is_available()
+        self._allocated = getattr(accelerator, "memory_allocated", None) if there else None
 
     def read(self, pack: Pack) -> None:
         now = perf_counter()
@@ -29,7 +30,7 @@ class Memory:
             return
         self._next = now + self._every
         pack.host["memory/rss"] = float(self._process.memory_info().rss)
-        if torch.accelerator.is_available() and hasattr(torch.accelerator, "memory_allocated"):
-            pack.host["memory/allocated"] = float(torch.accelerator.memory_allocated())
+        if self._allocated is not None:
+            pack.host["memory/allocated"] = float(self._allocated())
 
     def close(self) -> None: ...

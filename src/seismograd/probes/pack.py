@@ -64,10 +64,14 @@ class Fetch:
         vector = self._vector
         if vector is None or vector.device.type == "cpu":
             return
-        host = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=True)
-        self._vector = host.copy_(vector, non_blocking=True)
-        self._event = torch.Event(vector.device)
-        self._event.record()
+        try:
+            host = torch.empty(vector.shape, dtype=vector.dtype, pin_memory=True)
+            event = torch.Event(vector.device)
+            host.copy_(vector, non_blocking=True)
+            event.record()
+        except (RuntimeError, NotImplementedError):  # a device without pinned memory or events: fetch when asked
+            return
+        self._vector, self._event = host, event
 
     def values(self) -> Values:
         if self._vector is None:

@@ -19,6 +19,11 @@ class Timing:
         """Seconds that the watch itself took since the last reading."""
         self._began = perf_counter()
 
+    def restart(self) -> None:
+        """Forgets what was added up: nobody looked for a while."""
+        self.data = self.forward = self.backward = self.optimizer = self.own = 0.0
+        self._began = perf_counter()
+
     def read(self, pack: Pack) -> None:
         now = perf_counter()
         host, whole = pack.host, now - self._began
