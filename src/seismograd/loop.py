@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -97,7 +98,7 @@ class Loop:
         self._moment: Moment | None = None
         self._counts: dict[int, int] = {}
         self._inside: dict[int, Tensor] | None = None
-        self._scaled_by: tuple[Any, Tensor | None] | None = None
+        self._scaled_by: tuple[Any, Any] | None = None
         self._closure: int | None = None
         self._line_search = False
         self._by_scaler: int | None = None
@@ -214,6 +215,12 @@ class Loop:
             self._abandon(moment)
             self._settle()
             self._moment = Moment()
+        if self._accumulates() and self.governor.reads and self._moment is not None and len(roots) == 1:
+            # Before the graph is gone; and only under accumulation: a saved tensor may have unpack hooks.
+            self._moment.divisors.add(_divisor_of(self._scaled_by[1] if self._scaled_by else roots[0]))
+
+    def _accumulates(self) -> bool:
+        return self._usual_backwards > 1 or (self._moment is not None and self._moment.backwards > 0)
 
     @_safely
     def backward_ended(self, roots: Sequence[Any], seconds: float) -> None:
@@ -297,7 +304,7 @@ class Loop:
 
     @_safely
     def loss_scaled(self, scaler: Any, loss: Any) -> None:
-        self._scaled_by = (scaler, _loss_of([loss]))
+        self._scaled_by = (scaler, loss)
 
     @_safely
     def scaler_steps(self, scaler: Any, optimizer: Optimizer) -> None:
@@ -423,8 +430,8 @@ class Loop:
     def _scaling(self) -> tuple[Any, Tensor | None]:
         """The scaler that this backward passed through, if any, and the loss before it was scaled, if known."""
         if self._scaled_by is not None:
-            found, self._scaled_by = self._scaled_by, None
-            return found
+            (scaler, loss), self._scaled_by = self._scaled_by, None
+            return scaler, _loss_of([loss])
         given = self._scaler
         if given is None or isinstance(given, torch.amp.GradScaler):
             return None, None  # torch's own tells us by itself which losses it scaled
@@ -500,3 +507,17 @@ def _loss_of(roots: Iterable[Any]) -> Tensor | None:
     if len(scalars) < 2:
         return scalars[0] if scalars else None
     return torch.stack([scalar.float() for scalar in scalars]).sum()
+
+
+def _divisor_of(loss: Any) -> float:
+    """The plain number that a loss was divided by, as people do under accumulation; 1 where it was not."""
+    node = getattr(loss, "grad_fn", None)
+    kind = type(node).__name__
+    if kind not in ("DivBackward0", "MulBackward0"):
+        return 1.0
+    other = getattr(node, "_saved_other", None)
+    if not isinstance(other, Tensor) or other.numel() != 1 or other.device.type != "cpu":
+        return 1.0
+    number = float(other) if kind == "DivBackward0" else 1 / (float(other) or 1.0)
+    whole = math.isfinite(number) and math.isclose(number, round(number), rel_tol=1e-6)
+    return float(round(number)) if whole else number

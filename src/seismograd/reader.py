@@ -30,6 +30,8 @@ class Moment:
 
     losses: list[Tensor] = field(default_factory=list)
     """One 0-d tensor for each backward, unscaled, still on the device."""
+    divisors: set[float] = field(default_factory=set)
+    """What the losses had been divided by just before backward; 1 stands for nothing."""
     backwards: int = 0
     pack: Pack | None = None
     """The gradients' statistics, still on the device; `None` where they have not been measured."""
@@ -41,6 +43,14 @@ class Moment:
     """The optimizers that have stepped on these gradients; -1 for one that torch does not know."""
     values: Values | None = None
     marks: set[str] = field(default_factory=set)
+
+    def loss(self) -> Tensor:
+        """That of the large batch: the mean over the backwards, or their sum where each was divided by their number."""
+        losses = self.losses
+        if len(losses) == 1:
+            return losses[0]
+        together = torch.stack([loss.float() for loss in losses])
+        return together.sum() if self.divisors == {float(len(losses))} else together.mean()
 
     def zeroed(self) -> bool:
         """Whether the gradients were cleared, or changed in place, since."""
@@ -224,9 +234,8 @@ class Reader:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _add_scalars(self, pack: Pack, moment: Moment) -> None:
-        losses = moment.losses
-        if losses:
-            pack.add("loss", [losses[0] if len(losses) == 1 else torch.stack([loss.float() for loss in losses]).mean()])
+        if moment.losses:
+            pack.add("loss", [moment.loss()])
         if moment.scaler is not None:
             scale = scale_of(moment.scaler)
             if isinstance(scale, Tensor):
