@@ -41,7 +41,7 @@ def linear_regression() -> sg.TrainingDebugger:
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for _ in range(1000):
+        for _ in range(500):
             loss = F.mse_loss(model(x), y)
             optimizer.zero_grad()
             loss.backward()
@@ -59,7 +59,7 @@ def polynomial_tutorial() -> sg.TrainingDebugger:
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3)
     loss_fn = nn.MSELoss(reduction="sum")
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for _ in range(2000):
+        for _ in range(1000):
             loss = loss_fn(model(xx), y)
             optimizer.zero_grad()
             loss.backward()
@@ -144,7 +144,7 @@ def batch_size_one() -> sg.TrainingDebugger:
     model = mlp(8, 16, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for xb, yb in data.batches(x, y, 900, 1):
+        for xb, yb in data.batches(x, y, 600, 1):
             optimizer.zero_grad()
             F.cross_entropy(model(xb), yb).backward()
             optimizer.step()
@@ -173,7 +173,7 @@ def long_converged() -> sg.TrainingDebugger:
     model = mlp(2, 16, 1, activation=nn.Tanh)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for _ in range(2500):
+        for _ in range(1500):
             optimizer.zero_grad()
             F.mse_loss(torch.sigmoid(model(x)), y).backward()
             optimizer.step()
@@ -188,7 +188,7 @@ def xor_with_sgd() -> sg.TrainingDebugger:
     model = nn.Sequential(nn.Linear(2, 8), nn.Sigmoid(), nn.Linear(8, 1), nn.Sigmoid())
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for _ in range(1500):
+        for _ in range(1000):
             optimizer.zero_grad()
             F.mse_loss(model(x), y).backward()
             optimizer.step()
@@ -213,7 +213,7 @@ def house_prices_unscaled() -> sg.TrainingDebugger:
     x, y = data.regression()
     y = 250_000 + 80_000 * y
     model = mlp(10, 64, 64, 1)
-    return fit(model, torch.optim.Adam(model.parameters(), lr=0.03), x, y, 800)
+    return fit(model, torch.optim.Adam(model.parameters(), lr=0.03), x, y, 500)
 
 
 @healthy()
@@ -248,7 +248,7 @@ def rare_events() -> sg.TrainingDebugger:
     model = mlp(10, 32, 1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for xb, yb in data.batches(x, y, 1200, 64):
+        for xb, yb in data.batches(x, y, 800, 64):
             optimizer.zero_grad()
             F.binary_cross_entropy_with_logits(model(xb), yb).backward()
             optimizer.step()

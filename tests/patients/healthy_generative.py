@@ -65,9 +65,9 @@ def vae_kl_annealing() -> sg.TrainingDebugger:
     model = VAE()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for i, (xb, _) in enumerate(data.batches(x, x, 700)):
+        for i, (xb, _) in enumerate(data.batches(x, x, 400)):
             out, kl = model(xb)
-            loss = F.mse_loss(out, xb) + min(1.0, i / 600) * kl / 10
+            loss = F.mse_loss(out, xb) + min(1.0, i / 350) * kl / 10
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -94,7 +94,7 @@ def normalizing_flow() -> sg.TrainingDebugger:
     x = 0.3 * torch.stack([angle.cos(), angle.sin()], 1) + 0.01 * torch.randn(1000, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for xb, _ in data.batches(x, x, 300, 64):
+        for xb, _ in data.batches(x, x, 180, 64):
             z, log_det = xb, torch.zeros(len(xb))
             for layer in model:
                 z, change = layer(z)
@@ -113,7 +113,7 @@ def gaussian_likelihood() -> sg.TrainingDebugger:
     model = mlp(10, 64, 64, 2)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for xb, yb in data.batches(x, 0.01 * y, 600):
+        for xb, yb in data.batches(x, 0.01 * y, 400):
             mean, raw = model(xb).chunk(2, 1)
             loss = F.gaussian_nll_loss(mean, yb, F.softplus(raw) + 1e-6)
             optimizer.zero_grad()
@@ -130,7 +130,7 @@ def diffusion() -> sg.TrainingDebugger:
     alpha = torch.cumprod(1 - torch.linspace(1e-4, 0.05, 100), 0)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for xb, _ in data.batches(x, x, 800, 64):
+        for xb, _ in data.batches(x, x, 400, 64):
             t, noise = torch.randint(0, 100, (64,)), torch.randn(64, 2)
             a = alpha[t].unsqueeze(1)
             noisy = a.sqrt() * xb + (1 - a).sqrt() * noise
@@ -141,7 +141,7 @@ def diffusion() -> sg.TrainingDebugger:
     return watch
 
 
-def gan(kind: str, steps: int = 400) -> sg.TrainingDebugger:
+def gan(kind: str, steps: int = 250) -> sg.TrainingDebugger:
     x, _ = data.spirals()
     G, D = mlp(8, 32, 32, 2), mlp(2, 32, 32, 1, activation=nn.LeakyReLU)  # noqa: N806
     opt_g = torch.optim.Adam(G.parameters(), lr=1e-3, betas=(0.5, 0.999))
@@ -181,7 +181,7 @@ def gan_hinge() -> sg.TrainingDebugger:
 
 @healthy()
 def gan_wasserstein() -> sg.TrainingDebugger:
-    return gan("wgan-gp", 300)
+    return gan("wgan-gp", 150)
 
 
 @healthy()

@@ -41,7 +41,7 @@ def label_smoothing() -> sg.TrainingDebugger:
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     loss_fn = nn.CrossEntropyLoss(label_smoothing=0.2)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for xb, yb in data.batches(x, y, 400):
+        for xb, yb in data.batches(x, y, 250):
             optimizer.zero_grad()
             loss_fn(model(xb), yb).backward()
             optimizer.step()
@@ -89,7 +89,7 @@ def resnet_zero_init() -> sg.TrainingDebugger:
         nn.Conv2d(1, 8, 3, padding=1), *[Block(8) for _ in range(4)], nn.AvgPool2d(4), nn.Flatten(), nn.Linear(72, 10)
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
-    return fit(model, optimizer, x, y, 160)
+    return fit(model, optimizer, x, y, 90)
 
 
 @healthy()
@@ -165,7 +165,7 @@ def gru_forecast() -> sg.TrainingDebugger:
     x = series.unfold(0, 20, 1)[:-1].unsqueeze(2)
     y = series[20:].unsqueeze(1)
     model = Model()
-    return fit(model, torch.optim.Adam(model.parameters(), lr=5e-3), x, y, 250)
+    return fit(model, torch.optim.Adam(model.parameters(), lr=5e-3), x, y, 180)
 
 
 @healthy()
@@ -219,7 +219,7 @@ def char_transformer() -> sg.TrainingDebugger:
     model = CharTransformer(kinds)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for _ in range(200):
+        for _ in range(120):
             x, y = data.windows(tokens, 32, 8)
             optimizer.zero_grad()
             F.cross_entropy(model(x).flatten(0, 1), y.flatten()).backward()

@@ -115,10 +115,11 @@ def triplets() -> sg.TrainingDebugger:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     loss_fn = nn.TripletMarginLoss(margin=1.0)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for _ in range(500):
+        by_class = [x[y == c] for c in range(5)]
+        for _ in range(400):
             classes = torch.randint(0, 5, (16,))
             other = (classes + torch.randint(1, 5, (16,))) % 5
-            pick = [torch.stack([x[y == c][torch.randint(0, int((y == c).sum()), ())] for c in who.tolist()])
+            pick = [torch.stack([by_class[c][torch.randint(0, len(by_class[c]), ())] for c in who.tolist()])
                     for who in (classes, classes, other)]  # fmt: skip
             loss = loss_fn(*(model(p) for p in pick))
             optimizer.zero_grad()
@@ -133,7 +134,7 @@ def physics_informed() -> sg.TrainingDebugger:
     model = mlp(1, 32, 32, 1, activation=nn.Tanh)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for _ in range(500):
+        for _ in range(250):
             t = (3.0 * torch.rand(64, 1)).requires_grad_(True)
             u = model(t)
             (du,) = torch.autograd.grad(u.sum(), t, create_graph=True)
@@ -157,7 +158,7 @@ def matrix_factorisation() -> sg.TrainingDebugger:
     model = nn.ModuleList([nn.Embedding(200, 8), nn.Embedding(100, 8), nn.Embedding(200, 1), nn.Embedding(100, 1)])
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0, weight_decay=1e-5)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for at, _ in data.batches(torch.arange(3000), users, 800, 64):
+        for at, _ in data.batches(torch.arange(3000), users, 500, 64):
             u, i = users[at], items[at]
             guess = (0.3 * model[0](u) * model[1](i)).sum(1) + (model[2](u) + model[3](i)).squeeze(1)
             optimizer.zero_grad()

@@ -108,8 +108,8 @@ def pruning_rounds() -> sg.TrainingDebugger:
     model = convnet()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for i, (xb, yb) in enumerate(data.batches(x, y, 450)):
-            if i and i % 80 == 0:
+        for i, (xb, yb) in enumerate(data.batches(x, y, 280)):
+            if i and i % 50 == 0:
                 for layer in (model[0], model[4], model[-1]):
                     with torch.no_grad():
                         small = layer.weight.abs() < layer.weight.abs().flatten().quantile(0.5)
@@ -216,7 +216,7 @@ def scheduled_sampling() -> sg.TrainingDebugger:
     model = nn.ModuleList([cell, out])
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for i in range(250):
+        for i in range(150):
             start = 6 * torch.rand(16, 1)
             series = torch.sin(start + 0.5 * torch.arange(13)) + 0.05 * torch.randn(16, 13)
             h, x, loss = torch.zeros(16, 24), series[:, :1], torch.zeros(())
@@ -224,7 +224,7 @@ def scheduled_sampling() -> sg.TrainingDebugger:
                 h = cell(x, h)
                 guess = out(h)
                 loss = loss + F.mse_loss(guess, series[:, t : t + 1]) / 12
-                x = guess if float(torch.rand(())) < i / 250 else series[:, t : t + 1]
+                x = guess if float(torch.rand(())) < i / 150 else series[:, t : t + 1]
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -47,7 +47,7 @@ def reinforce() -> sg.TrainingDebugger:
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
     env = Cart()
     with sg.watch(policy, optimizer, sinks=[]) as watch:
-        for _ in range(150):
+        for _ in range(90):
             state, done, logs, rewards = env.reset(), False, [], []
             while not done:
                 choice = torch.distributions.Categorical(logits=policy(state))
@@ -71,7 +71,7 @@ def reinforce_raw_returns() -> sg.TrainingDebugger:
     optimizer = torch.optim.Adam(policy.parameters(), lr=5e-3)
     env = Cart()
     with sg.watch(policy, optimizer, sinks=[]) as watch:
-        for _ in range(200):
+        for _ in range(100):
             state, done, logs, rewards = env.reset(), False, [], []
             while not done:
                 choice = torch.distributions.Categorical(logits=policy(state))
@@ -94,8 +94,8 @@ def deep_q(sync: int, gamma: float) -> sg.TrainingDebugger:
     env = Cart()
     state = env.reset()
     with sg.watch(net, optimizer, sinks=[]) as watch:
-        for i in range(900):
-            explore = max(0.05, 1 - i / 400)
+        for i in range(600):
+            explore = max(0.05, 1 - i / 300)
             with torch.no_grad():
                 action = random.randrange(2) if random.random() < explore else int(net(state).argmax())
             after, reward, done = env.step(action)
@@ -142,7 +142,7 @@ def actor_critic() -> sg.TrainingDebugger:
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     env = Cart()
     with sg.watch(model, optimizer, sinks=[]) as watch:
-        for _ in range(150):
+        for _ in range(80):
             state, done, logs, values, rewards = env.reset(), False, [], [], []
             while not done:
                 logits, value = model(state)

@@ -80,7 +80,7 @@ def warm_restarts() -> sg.TrainingDebugger:
 def one_cycle() -> sg.TrainingDebugger:
     model = mlp(20, 64, 6)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    return scheduled(optimizer, lr_scheduler.OneCycleLR(optimizer, max_lr=0.2, total_steps=600), model, 600)
+    return scheduled(optimizer, lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=500), model, 500)
 
 
 @healthy()

@@ -367,7 +367,7 @@ def exploding_rnn_sine() -> sg.TrainingDebugger:
     x = torch.rand(300, 60, 1)
     y = x.sum(1)
     model = Model()
-    return fit(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), x, y, 120)
+    return fit(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9), x, y, 60)
 
 
 @sick("gradient-explosion", "bad-initialization", "loss-explosion")
