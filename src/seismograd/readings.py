@@ -15,7 +15,7 @@ from seismograd.probes.gradients import Gradients
 from seismograd.probes.pack import Pack
 from seismograd.probes.watched import Watched
 from seismograd.records import SHARED, Reading, TensorStats
-from seismograd.stats.tensors import bad_counts, exact_norm
+from seismograd.stats.tensors import bad_counts, exact_norm, there
 
 Floats = NDArray[np.float64]
 
@@ -180,7 +180,7 @@ def _bad_parameters(draft: Draft) -> TensorStats | None:
     for prefix, model in watched.models.items():
         everything += [(f"{prefix}.{name}" if prefix else name, buffer) for name, buffer in model.named_buffers()]
     for name, tensor in everything:
-        nan, inf = bad_counts(tensor)
+        nan, inf = bad_counts(tensor) if there(tensor) else (0, 0)
         if nan or (inf and not _meant(name, tensor)):
             names.append(name)
             rows.append((nan, inf, tensor.numel()))

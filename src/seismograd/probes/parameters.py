@@ -25,6 +25,8 @@ class Parameters:
 
     def read(self, pack: Pack) -> None:
         values = self._watched.parameters
+        if not all(tensors.there(value) for value in values):
+            return
         pack.add("parameter/norm", tensors.norms(values))
         pack.add("parameter/max", tensors.largest(values))
         pack.add("parameter/mean", tensors.means(values))
@@ -55,15 +57,18 @@ class Updates:
         self.decay = [self._decay_of(at) for at in self.places]
         self.step = step
         chosen = [parameters[at] for at in self.places]
-        held = [p.grad if p.grad is not None else p.new_zeros(()) for p in chosen]
+        held = [p.grad if p.grad is not None else torch.zeros((), device=p.device) for p in chosen]
         self._results = {"update/gradient": tensors.norms(held)}
-        self._copies = [p.detach().clone() for p in chosen]
+        self._copies = [tensors.dense(p).clone() for p in chosen]
 
     def after(self) -> None:
         if not self._copies:
             return
         before, self._copies = self._copies, []
-        now = [self._watched.parameters[at].detach() for at in self.places]
+        if not all(tensors.there(self._watched.parameters[at]) for at in self.places):
+            self._results = {}
+            return
+        now = [tensors.dense(self._watched.parameters[at]) for at in self.places]
         deltas = torch._foreach_sub(now, before)
         self._results["update/norm"] = tensors.norms(deltas)
         self._results["update/old"] = tensors.norms(before)
@@ -91,7 +96,10 @@ class Updates:
         mine = [
             at
             for at, parameter in enumerate(parameters)
-            if parameter.requires_grad and owners[at] >= 0 and (owner is None or owners[at] == owner)
+            if parameter.requires_grad
+            and owners[at] >= 0
+            and (owner is None or owners[at] == owner)
+            and tensors.there(parameter)
         ]
         chosen: list[int] = []
         size = 0

@@ -25,6 +25,8 @@ class Watched:
         self._finds = optimizers is None
         self._strangers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._asked = 0
+        kinds = {type(module).__name__ for model in models.values() for module in model.modules()}
+        self._sharded = any(kind.startswith(("FSDP", "FullyShardedDataParallel")) for kind in kinds)
         self.refresh()
 
     # -- parameters ----------------------------------------------------------------------------------------------
@@ -93,7 +95,12 @@ class Watched:
         return self._signature != self._sign()
 
     def replaced(self) -> bool:
-        """Whether a model's parameters are others than before: a look at each, now and then."""
+        """Whether a model's parameters are others than before: a look at each, now and then.
+
+        Never under FSDP, which swaps its parameters for gathered ones and frees those again.
+        """
+        if self._sharded:
+            return False
         return any(id(p) not in self._known and _readable(p) for m in self.models.values() for p in m.parameters())
 
     def _sign(self) -> list[int]:

@@ -24,6 +24,15 @@ def dense(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def there(tensor: Tensor) -> bool:
+    """Whether the tensor has its memory: sharding frees that of parameters it has gathered, and reading it crashes."""
+    if hasattr(tensor, "_local_tensor"):
+        tensor = tensor._local_tensor
+    if tensor.layout != torch.strided or not tensor.numel():
+        return True
+    return tensor.untyped_storage().size() > 0
+
+
 def norms(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The L2 norm of each tensor as a 0-d tensor, accumulated in fp32 or wider. Sparse ones by their values."""
     plain = True
@@ -42,10 +51,16 @@ def norms(tensors: Sequence[Tensor]) -> list[Tensor]:
     result: list[Tensor] = [values[0]] * len(values)
     for dtype, places in groups.items():
         wide = torch.float64 if dtype in _DOUBLE else torch.float32
-        found = torch._foreach_norm([values[at] for at in places], 2.0, dtype=wide)
-        for at, norm in zip(places, found, strict=True):
+        for at, norm in zip(places, _wide_norms([values[at] for at in places], wide), strict=True):
             result[at] = norm
     return result
+
+
+def _wide_norms(values: list[Tensor], wide: torch.dtype) -> Sequence[Tensor]:
+    try:
+        return torch._foreach_norm(values, 2.0, dtype=wide)
+    except TypeError:  # torch before it took a dtype
+        return [torch.linalg.vector_norm(value, dtype=wide) for value in values]
 
 
 def total(tensors: Sequence[Tensor]) -> list[float]:
