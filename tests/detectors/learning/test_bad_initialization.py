@@ -44,6 +44,12 @@ def test_silent_on_usual_gains_and_zero_branches(lab):
     assert lab.run(BadInitialization(), [branch, *later(lab, [1.0] * 60)]) == []
 
 
+def test_one_odd_layer_of_two_does_not_decide(lab):
+    scaled = lab.reading(0, 2, loss=1e9, parameter_gain=[0.58, 5600.0])
+    assert lab.run(BadInitialization(), [scaled, *later(lab, [1e9] * 60)]) == []
+    assert lab.run(BadInitialization(), [lab.reading(0, 3, loss=1e9, parameter_gain=[8.0, 16.0, 16.0])])
+
+
 def test_trained_weights_are_not_judged(lab):
     assert (
         lab.run(BadInitialization(), [*later(lab, [1.0] * 20), lab.reading(21, loss=300.0, parameter_gain=16.0)]) == []

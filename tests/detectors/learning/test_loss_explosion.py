@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from seismograd.detectors.learning.loss_explosion import LossExplosion
 
@@ -34,6 +35,33 @@ def test_silent_on_likelihoods_spikes_and_slow_growth(lab):
     assert lab.run(LossExplosion(), lab.scalars([2.0] * 50 + [100.0] * 3 + [2.0] * 50)) == []
     values = np.linspace(0.01, 10.0, 3000) * np.random.default_rng(0).lognormal(0, 0.5, 3000)
     assert lab.run(LossExplosion(), lab.scalars(values)) == [], "a value function grows with its returns"
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_fires_below_all_bounds_wherever_it_is_read(lab, every):
+    """NLL of raw scores: it grows with the square of the step and never stops."""
+    losses = 0.4 - 0.3 * np.arange(600.0) ** 2.2 * np.random.default_rng(0).lognormal(0, 0.1, 600)
+    made = [reading for reading in lab.scalars(losses) if reading.step % every == 0]
+    findings = lab.run(LossExplosion(), made)
+    assert findings[0].step < 500
+    assert findings[0].evidence["limit"] > findings[0].evidence["loss"]
+
+
+def test_how_fast_it_falls_decides(lab):
+    steps = np.arange(2000.0)
+    assert lab.run(LossExplosion(), lab.scalars(-(steps**1.4))) == []
+    assert lab.run(LossExplosion(), lab.scalars(-(steps**1.6)))
+    assert lab.run(LossExplosion(), lab.scalars(-0.5 * steps)) == [], "returns that grow steadily"
+
+
+def test_a_leap_in_the_first_steps_is_held_against_the_first_loss(lab):
+    losses = [127.0, 8e18, 7e5, 176.0, *np.linspace(400, 3000, 16), *(3000.0 + noise(150, 300.0))]
+    (first, *_) = lab.run(LossExplosion(), lab.scalars(losses))
+    assert first.evidence["start"] == 127.0
+    back = [127.0, 8e18, 7e5, 176.0, *np.linspace(400, 3000, 16), *np.geomspace(3000.0, 10.0, 40), *[10.0] * 100]
+    assert lab.run(LossExplosion(), lab.scalars(back)) == []
+    grown = [0.1, *np.linspace(0.1, 5.0, 20), *(5.0 + noise(100))]
+    assert lab.run(LossExplosion(), lab.scalars(grown)) == []
 
 
 def test_on_its_limit(lab):

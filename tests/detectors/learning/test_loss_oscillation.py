@@ -22,6 +22,18 @@ def test_silent_on_two_batches_in_turn_while_it_comes_down(lab):
     assert lab.run(LossOscillation(), lab.scalars(level * (1 + 0.5 * WALLS))) == []
 
 
+def test_silent_when_two_tasks_take_turns_and_one_is_learned(lab):
+    rng, time = np.random.default_rng(0), np.arange(600)
+    hard, easy = 25 * rng.lognormal(0, 0.2, 600), 1.4 * np.exp(-time / 150)
+    assert lab.run(LossOscillation(), lab.scalars(np.where(time % 2, hard, easy))) == []
+
+
+def test_silent_where_every_other_step_is_missing(lab):
+    losses = np.tile([9.0, 1.0], 300)
+    assert lab.run(LossOscillation(), lab.scalars(losses))
+    assert lab.run(LossOscillation(), [r for r in lab.scalars(losses) if r.step % 3 == 0]) == []
+
+
 def test_on_its_limit(lab):
     assert lab.run(LossOscillation(), lab.scalars(2.0 + 0.095 * WALLS)) == []
     assert lab.run(LossOscillation(), lab.scalars(2.0 + 0.105 * WALLS))

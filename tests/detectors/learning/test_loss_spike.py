@@ -20,8 +20,22 @@ def test_repeated_and_lasting_ones_are_a_warning(lab):
     losses = falling(600)
     for at in (200, 300, 400):
         losses[at : at + 5] += 3.0
-    findings = lab.run(LossSpike(), lab.scalars(losses))
+    norms = np.where(losses > 2.9, 30.0, 1.0)
+    findings = lab.run(LossSpike(), lab.scalars(losses, grad__norm=norms))
     assert [finding.severity.value for finding in findings] == ["info", "info", "warning"]
+    assert findings[-1].evidence["gradient"] == 30.0
+
+
+def test_new_data_that_are_learned_are_no_warning(lab):
+    losses = falling(600)
+    for at in (200, 300, 400):
+        losses[at : at + 5] += 3.0
+    assert {f.severity.value for f in lab.run(LossSpike(), lab.scalars(losses))} == {"info"}
+    for times, worst in ((7.9, "info"), (8.1, "warning")):
+        norms = np.where(losses > 2.9, times, 1.0)
+        findings = lab.run(LossSpike(), lab.scalars(losses, grad__norm=norms))
+        assert findings[-1].severity == worst
+    assert "data" in findings[0].recommendations[0] or "batches" in findings[0].recommendations[1]
 
 
 def test_silent_in_noise_and_when_converged(lab):

@@ -31,6 +31,21 @@ def test_silent_when_the_loss_comes_down(lab):
     assert lab.run(LrTooLow(), quiet(readings(lab, np.linspace(2.3, 2.0, 20)))) == []
 
 
+def test_batch_noise_does_not_hide_it(lab):
+    for seed in range(5):
+        losses = 1.7 * (1 + np.random.default_rng(seed).normal(0, 0.06, 40))
+        assert lab.run(LrTooLow(), quiet(readings(lab, losses)))
+
+
+def test_fresh_weights_have_further_to_go(lab):
+    made = quiet(readings(lab, [2.3] * 12, ratio=2e-6, lr=1e-6, parameter_gain=0.75))
+    assert lab.run(LrTooLow(), made) == []
+    for reading in made:
+        reading.tensors["parameter"].columns["std"][::2] = 0.5774 / 8
+        reading.tensors["parameter"].columns["gain"][::2] = 0.5774
+    assert lab.run(LrTooLow(), made)
+
+
 def test_silent_in_warm_up_and_at_the_end_of_a_decay(lab):
     assert lab.run(LrTooLow(), quiet(readings(lab, [2.3] * 20, lr=np.geomspace(1e-9, 1e-6, 20)))) == []
     assert lab.run(LrTooLow(), quiet(readings(lab, [2.3] * 20, lr=[1e-3] * 3 + [1e-7] * 17))) == []

@@ -11,13 +11,20 @@ def test_fires_on_the_layer_that_stands_still(lab):
     assert findings[0].severity == "warning"
 
 
+def test_fires_on_a_layer_whose_updates_are_rounded_away(lab):
+    findings = lab.run(UpdateRatioLow(), readings(lab, 0.0, update_gradient=[1e-9, 1, 1, 1]))
+    assert findings[0].where.parameter == "layers.0.weight"
+    assert "rounded away" in findings[0].recommendations[1]
+
+
 def test_several_rates_may_be_meant(lab):
     assert lab.run(UpdateRatioLow(), readings(lab, 1e-9, lr=[1e-9, 1e-3]))[0].severity == "info"
 
 
 def test_silent_without_gradient_when_frozen_and_when_all_stand_still(lab):
     assert lab.run(UpdateRatioLow(), readings(lab, 1e-9, update_gradient=[0, 1, 1, 1])) == []
-    assert lab.run(UpdateRatioLow(), readings(lab, 0.0)) == []
+    assert lab.run(UpdateRatioLow(), readings(lab, 0.0, update_gradient=[0, 1, 1, 1])) == []
+    assert lab.run(UpdateRatioLow(), [lab.reading(20 * at, update_ratio=0.0) for at in range(10)]) == []
     assert lab.run(UpdateRatioLow(), [lab.reading(20 * at, update_ratio=1e-9) for at in range(10)]) == []
 
 

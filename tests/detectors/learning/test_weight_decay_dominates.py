@@ -3,12 +3,12 @@ import numpy as np
 from seismograd.detectors.learning.weight_decay_dominates import WeightDecayDominates
 
 
-def readings(lab, losses, share=0.95, sizes=None):
+def readings(lab, losses, share=0.95, sizes=None, step=0.01):
     sizes = np.geomspace(5.0, 0.01, len(losses)) if sizes is None else sizes
     made = []
     for at, (loss, size) in enumerate(zip(losses, sizes, strict=True)):
         reading = lab.reading(
-            20 * at, loss=loss, update_norm=0.05 * size, update_ratio=0.05, update_decay=share * 0.05 * size
+            20 * at, loss=loss, update_norm=step * size, update_ratio=step, update_decay=share * step * size
         )
         reading.scalars["weight_decay/0"] = 0.5
         made.append(reading)
@@ -36,3 +36,11 @@ def test_silent_when_converged_and_without_decay(lab):
 def test_on_its_limit(lab):
     assert lab.run(WeightDecayDominates(), readings(lab, [2.3] * 20, share=0.69)) == []
     assert lab.run(WeightDecayDominates(), readings(lab, [2.3] * 20, share=0.71))
+
+
+def test_a_decay_that_takes_a_part_of_the_weights_at_each_step(lab):
+    learned = [2.4, 2.0, 1.6, 1.6, 1.6, *[1.7] * 15]
+    assert lab.run(WeightDecayDominates(), readings(lab, learned, share=1.0, step=0.029)) == []
+    (first, *_) = lab.run(WeightDecayDominates(), readings(lab, learned, share=1.0, step=0.031))
+    assert "takes 3.1 % of the weights at each step" in first.message
+    assert lab.run(WeightDecayDominates(), readings(lab, np.geomspace(2.3, 0.01, 20), share=1.0, step=0.1)) == []

@@ -27,16 +27,33 @@ def test_fires_when_nothing_passes_the_last_layer(lab):
     assert "exactly zero" in findings[0].message
 
 
+def test_fires_when_only_biases_get_a_gradient(lab):
+    """Dead units everywhere: the last bias alone goes on, and may even lower the loss."""
+    findings = lab.run(GradientVanishing(), readings(lab, 0.0, np.linspace(2.6, 2.3, 12), layers=3))
+    assert findings[0].severity == "critical"
+    assert findings[0].evidence["zero"] == findings[0].evidence["of"] == 3
+    nothing = readings(lab, 0.0, [0.0] * 12, layers=3)
+    assert lab.run(GradientVanishing(), nothing) == [], "a loss of zero has no gradient"
+    for reading in (none := readings(lab, 0.0, [2.3] * 12, layers=3)):
+        reading.tensors["gradient"].columns["norm"][:] = 0.0
+    assert all("biases" not in finding.message for finding in lab.run(GradientVanishing(), none))
+
+
 def test_silent_on_branches_that_start_at_zero(lab):
     assert lab.run(GradientVanishing(), readings(lab, [0, 0.1, 0, 0.1, 0, 0.1], [2.3] * 12)) == []
 
 
 def test_fires_on_a_flat_spot_but_not_when_converged(lab):
-    tiny = {"layers": 3, "gradients": [1e-9] * 3}
+    tiny = {"layers": 3, "gradients": [1e-9] * 3, "parameter_gain": 0.75}
     flat = readings(lab, losses=[0.5] * 12, **tiny)
     for reading in flat:
         reading.tensors["gradient"].columns["norm"][1::2] = 0.0
     assert "flat spot" in lab.run(GradientVanishing(), flat)[0].message
+    assert lab.run(GradientVanishing(), flat)[0].severity == "info", "these weights may be trained: a minimum"
+    for reading in flat:  # a fan-in of 64, as torch initialises it
+        reading.tensors["parameter"].columns["std"][::2] = 0.5774 / 8
+        reading.tensors["parameter"].columns["gain"][::2] = 0.5774
+    assert lab.run(GradientVanishing(), flat)[0].severity == "critical", "random weights are at no minimum"
     falling = [2.0, 1.5, 1.0, 0.6, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
     converged = readings(lab, losses=falling, **tiny)
     for reading in converged:

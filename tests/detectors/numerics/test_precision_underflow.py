@@ -36,6 +36,12 @@ def test_silent_at_the_end_of_a_decay_and_when_converged(lab):
     assert lab.run(PrecisionUnderflow(), calm) == []
 
 
+def test_silent_at_a_minimum(lab):
+    """All gradients are rounding errors: with lr 0.1 in float32 nothing changes either."""
+    assert lab.run(PrecisionUnderflow(), readings(lab, 0.0, lr=0.1, update_gradient=4e-5)) == []
+    assert lab.run(PrecisionUnderflow(), readings(lab, 0.0, lr=0.1, update_gradient=6e-5)), "20 x 5e-5 is the limit"
+
+
 def test_on_its_limit(lab):
     assert lab.run(PrecisionUnderflow(), readings(lab, 0.05)) == []
     assert lab.run(PrecisionUnderflow(), readings(lab, 0.049))

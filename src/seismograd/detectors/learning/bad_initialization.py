@@ -28,11 +28,11 @@ class BadInitialization:
     How it is judged
     ----------------
     By the first reading of the parameters, on the gain of each weight matrix (its standard deviation times the root
-    of its fan-in: torch's default has 0.58, Xavier about 1, Kaiming 1.41). Too large: a median above `large` (less in
-    deep models, where it multiplies to 10,000 or more), with a first loss or a spread of gradients that shows its
-    effect. Too small: a median below `small` and a loss that has not come down `patience` readings later. Symmetric:
-    at least half of the matrices before the last hold one and the same value, or all are zero and get no gradient.
-    Single odd layers, zero-initialised branches and pretrained weights are left alone.
+    of its fan-in: torch's default has 0.58, Xavier about 1, Kaiming 1.41). Too large: a median above `large`, of two
+    the smaller one (less in deep models, where it multiplies to 10,000 or more), with a first loss or a spread of
+    gradients that shows its effect. Too small: a median below `small` and a loss that has not come down `patience`
+    readings later. Symmetric: at least half of the matrices before the last hold one and the same value, or all are
+    zero and get no gradient. Single odd layers, zero-initialised branches and pretrained weights are left alone.
 
     What to try
     -----------
@@ -94,10 +94,11 @@ class _Checker:
         if len(filled) < 2:
             return None
         gain = float(np.median(gains[filled]))
+        least = float(np.sort(gains[filled])[(len(filled) - 1) // 2])  # one odd layer of two must not decide
         loss = reading.scalars["loss"]
-        through = len(filled) * math.log10(max(gain, 1e-300) / math.sqrt(2.0))  # what ReLU layers make of a signal
+        through = len(filled) * math.log10(max(least, 1e-300) / math.sqrt(2.0))  # what ReLU layers make of a signal
         shows = loss > 15.0 or not math.isfinite(loss) or _uneven(reading, table, filled, norms)
-        if (gain > limits.large and shows) or (through > 4.0 and not loss < 1e3):
+        if (least > limits.large and shows) or (through > 4.0 and not loss < 1e3):
             first = table.names[int(filled[0])]
             message = (
                 f"The weights start too large: a median gain of {number(gain)} over {len(filled)} weight"

@@ -26,9 +26,12 @@ class LossExplosion:
     The scale of a run is the largest of its first losses, their spread, and how far it has come down since (at least
     `floor` where only its height counts). The loss has exploded when it is more than `far` scales above its start and
     multiplies from reading to reading, when it jumps `huge` scales up for `sustained` readings, when it jumps up and
-    stays `stay` scales above its start for 50, or is a million scales away. Downwards: when it is `huge` scales below
-    its start and falls faster and faster; likelihoods that fall below zero slow down instead. Losses that grow
-    gradually (value functions) are fine.
+    stays `stay` scales above its start for 50, or is a million scales away. Within the first 30 readings its scale is
+    that of the very first loss: it has exploded when it multiplies by three at each of four readings, or leaps `huge`
+    times away and has not come back to within `far` times 50 readings later. Downwards: when it is `below` times the
+    first loss, or the noise of the first ten, under its start, and falls faster than linearly with the step, by a
+    power of `power` or more, both lately and before; likelihoods that fall below zero slow down instead. Losses that
+    grow gradually (value functions) are fine.
 
     What to try
     -----------
@@ -52,6 +55,8 @@ class LossExplosion:
     far: float = 10.0
     huge: float = 1e3
     stay: float = 30.0
+    below: float = 200.0
+    power: float = 1.5
     sustained: int = 5
     floor: float = 0.1
 
@@ -66,8 +71,12 @@ class _Checker:
         "_count",
         "_detector",
         "_first",
+        "_first_step",
         "_gate",
         "_last",
+        "_leapt",
+        "_low",
+        "_mark",
         "_marks",
         "_near",
         "_normal",
@@ -75,14 +84,18 @@ class _Checker:
         "_running",
         "_scale",
         "_start",
+        "_stayed",
         "_streak",
+        "_very_first",
     )
 
     def __init__(self, detector: LossExplosion) -> None:
         self._detector = detector
         self._first: First = First(30)
         self._recent: deque[float] = deque(maxlen=11)
-        self._marks: deque[float] = deque(maxlen=4)
+        self._marks: list[tuple[int, float]] = []
+        self._mark, self._first_step, self._very_first, self._low = 4, 0, math.nan, -math.inf
+        self._leapt, self._stayed = False, 0
         self._count, self._above, self._normal, self._streak = 0, 0, 0, 0
         self._start = self._scale = self._last = math.nan
         self._best, self._gate, self._near = math.inf, math.inf, math.inf
@@ -98,13 +111,24 @@ class _Checker:
             early = self._early(loss)
             if early:
                 return self._up(reading, loss, "multiplied at each of the last readings")
+            if self._count == 1:
+                self._first_step, self._very_first = reading.step, loss
+            if self._count == 10:
+                self._low = min(self._very_first - self._detector.below * max(self._very_scale(), self._jitter()), 0.0)
+        if self._leapt or self._count <= 30:
+            stays = self._stays(loss)
+            if stays:
+                self._start, self._gate = self._very_first, self._very_first + self._detector.far * self._very_scale()
+                return self._up(reading, loss, "leapt up in the first steps and has not come back")
         if loss < self._best:
             self._best = loss
             self._measure()
-        if self._count & (self._count - 1) == 0:
-            self._marks.append(loss)
-            if self._falls_faster(loss):
-                return self._down(reading, loss)
+        passed = reading.step - self._first_step
+        if passed >= self._mark:
+            self._mark = 2 * passed
+            self._marks.append((passed, loss))
+        if loss < self._low and self._falls_faster(loss, passed):
+            return self._down(reading, loss)
         if loss <= self._gate:
             self._above, self._running = 0, False
             if loss <= self._near:
@@ -159,18 +183,39 @@ class _Checker:
             return self._up(reading, loss, "is beyond all bounds")
         return None
 
-    def _falls_faster(self, loss: float) -> bool:
-        """At each doubling of the number of readings: has it fallen over three times as far as in the one before?
+    def _stays(self, loss: float) -> bool:
+        """Whether a loss that leapt away from the very first one within 30 readings is still far from it."""
+        limits, first = self._detector, self._very_first
+        scale = self._very_scale()
+        if self._count <= 30 and loss > first + limits.huge * scale:
+            self._leapt = True
+        self._stayed = self._stayed + 1 if loss > first + limits.far * scale else 0
+        if self._count > 100:
+            self._leapt = False
+        return self._leapt and self._stayed >= 50
 
-        A likelihood falls with the logarithm of the step (once as far), a steady fall is twice as far.
+    def _jitter(self) -> float:
+        """The noise of the first ten losses, without their trend."""
+        values = list(self._recent)
+        return sorted(abs(b - 0.5 * (a + c)) for a, b, c in zip(values, values[1:], values[2:], strict=False))[4]
+
+    def _very_scale(self) -> float:
+        return max(abs(self._very_first), self._detector.floor)
+
+    def _falls_faster(self, loss: float, passed: int) -> bool:
+        """Whether the distance from the start grows with a power of the steps, lately and before.
+
+        A likelihood falls with the logarithm of the step (a power near 0), a steady fall has 1.
         """
-        if len(self._marks) < 4 or self._count < 64 or not self._scale > 0.0:
+        if len(self._marks) < 5 or passed < 50:
             return False
-        usual = max(abs(self._start), 2.0 * self._first.spread, self._detector.floor)
-        if loss > -self._detector.huge * usual or (self._count < 512 and loss > -1e4):
+        (t2, late), (t1, early) = self._marks[-2], self._marks[-4]
+        start, power = self._very_first, self._detector.power
+        now, middle, before = start - loss, start - late, start - early
+        if not 0.0 < before < middle < now:
             return False
-        a, b, c, d = self._marks
-        return (d - c) < 3.0 * (c - b) < 0.0 and (c - b) < 3.0 * (b - a) < 0.0
+        lately = math.log(now / middle) / math.log(passed / t2)
+        return lately > power and math.log(middle / before) / math.log(t2 / t1) > power
 
     def _up(self, reading: Reading, loss: float, how: str) -> Finding:
         self._running = True
@@ -191,13 +236,13 @@ class _Checker:
 
     def _down(self, reading: Reading, loss: float) -> Finding:
         message = (
-            f"The loss runs below all bounds: {number(loss)} at step {reading.step}, from {number(self._start)},"
+            f"The loss runs below all bounds: {number(loss)} at step {reading.step}, from {number(self._very_first)},"
             " and it falls faster and faster."
         )
         evidence = {
             "loss": float(loss),
-            "start": float(self._start),
-            "limit": -self._detector.huge * float(self._scale),
+            "start": float(self._very_first),
+            "limit": float(self._low),
         }
         advice = [
             "Look for a term without a lower bound: a sign, a variance that goes to zero, a critic without"

@@ -22,10 +22,11 @@ class LossOscillation:
 
     How it is judged
     ----------------
-    In blocks of 64 readings: each value is the opposite of the one before (a correlation of neighbours below
-    `correlation`; batch noise has none), the swing is larger than `amplitude` times what the run has gained, reaches
-    back up to the loss it started with, and the mean does not come down. That in `blocks` blocks in a row. Two
-    batches in turn whose losses differ are no oscillation as long as the run has come down.
+    In blocks of 64 readings of successive steps: each value is the opposite of the one before (a correlation of
+    neighbours below `correlation`; batch noise has none), the swing is larger than `amplitude` times what the run has
+    gained, reaches back up to the loss it started with, and the mean does not come down. That in `blocks` blocks in a
+    row. Two batches or tasks in turn whose losses differ are no oscillation as long as one of them has come down by a
+    fifth of its own first losses, those of even steps or of odd ones, and the other has not risen as much.
 
     What to try
     -----------
@@ -59,6 +60,9 @@ class _Checker:
         "_last",
         "_lowest",
         "_n",
+        "_phases",
+        "_sides",
+        "_step",
         "_sum",
         "_swings",
         "_top",
@@ -69,12 +73,15 @@ class _Checker:
     def __init__(self, detector: LossOscillation) -> None:
         self._detector = detector
         self._first = First(10)
+        self._phases = (First(5), First(5))
+        self._sides, self._step = [0.0, 0.0], -1
         self._before, self._lowest, self._swings = math.inf, math.inf, 0
         self._last, self._was = math.nan, 0.0
         self._clear()
 
     def _clear(self) -> None:
         self._n, self._sum, self._changes, self._turned, self._top = 0, 0.0, 0.0, 0.0, -math.inf
+        self._sides[0] = self._sides[1] = 0.0
 
     def check(self, reading: Reading) -> Finding | None:
         loss = reading.scalars["loss"]
@@ -82,12 +89,19 @@ class _Checker:
             self._last = math.nan
             self._clear()
             return None
+        step, side = reading.step, reading.step & 1
+        if step != self._step + 1:  # a gap: which of two it is that swings cannot be told
+            self._last = math.nan
+        self._step = step
+        if not self._phases[side].full:
+            self._phases[side].add(loss)
         change = loss - self._last
         self._last = loss
         if not -math.inf < change < math.inf:
             return None
         self._n += 1
         self._sum += loss
+        self._sides[side] += loss
         self._changes += change * change
         self._turned += change * self._was
         self._was = change
@@ -104,6 +118,11 @@ class _Checker:
         # Neighbouring changes of pure noise are correlated by -0.5, of a swing from wall to wall by -1.
         correlation = 1.0 + 2.0 * self._turned / changes if changes > 0.0 else 0.0
         swing = 0.5 * math.sqrt(changes / 64)
+        apart = [
+            (side / 32 - first.median) / abs(first.median or 1.0)
+            for first, side in zip(self._phases, self._sides, strict=True)
+        ]
+        learned = min(apart) < -0.2 and max(apart) < 0.2
         self._clear()
         self._lowest = min(self._lowest, mean)
         falling = mean < self._before - 0.25 * swing
@@ -112,6 +131,7 @@ class _Checker:
         if (
             correlation > limits.correlation
             or falling
+            or learned
             or reading.series is not None
             or swing < limits.amplitude * gained
             or swing < 0.05 * abs(mean)

@@ -26,7 +26,9 @@ class LossSpike:
     Against the last 100 readings: `deviations` times their robust spread above the median, three times further out
     than any of them, and at least `share` of what the run has come down since its start, so that bounces of a
     converged run do not count. It has to come back within `window` readings. One is info; from `repeats` on that
-    lasted two readings or more, it is a warning. A rise after the learning rate was raised is no spike.
+    lasted two readings or more, each with a gradient `thrown` times larger than the run has ever had outside of
+    spikes, it is a warning: weights were thrown off. A loss that jumps without such a gradient has met other data (a
+    new task, a harder stage), and learns them. A rise after the learning rate was raised is no spike.
 
     What to try
     -----------
@@ -48,6 +50,7 @@ class LossSpike:
     share: float = 0.25
     window: int = 20
     repeats: int = 3
+    thrown: float = 8.0
     warm: int = 50
 
     def start(self) -> _Checker:
@@ -57,11 +60,13 @@ class LossSpike:
 class _Checker:
     __slots__ = (
         "_best",
+        "_calm",
         "_detector",
         "_first",
         "_level",
         "_lr",
         "_peak",
+        "_push",
         "_quiet",
         "_reach",
         "_recent",
@@ -77,6 +82,7 @@ class _Checker:
         self._width, self._peak, self._step, self._level, self._reach = 0, 0.0, 0, 0.0, 0.0
         self._spikes: deque[int] = deque(maxlen=64)
         self._lr, self._quiet = 0.0, 0
+        self._calm = self._push = 0.0
 
     def check(self, reading: Reading) -> Finding | None:
         loss = reading.scalars["loss"]
@@ -90,7 +96,9 @@ class _Checker:
         elif lr < self._lr:
             self._lr = lr
         recent = self._recent
+        norm = reading.scalars.get("grad/norm", 0.0)
         if self._width:
+            self._push = max(self._push, norm)
             return self._in_spike(reading, loss)
         if len(recent) >= self._detector.warm and loss > recent.highest and self._quiet == 0:
             level = recent.median
@@ -101,7 +109,10 @@ class _Checker:
                 come_down = math.inf
             if loss - level > reach and loss - level > self._detector.share * max(come_down, 0.5 * abs(level)) > 0.0:
                 self._width, self._peak, self._step, self._level, self._reach = 1, loss, reading.step, level, reach
+                self._push = norm
                 return None
+        if self._calm < norm < math.inf:
+            self._calm = norm
         self._first.add(loss)
         recent.add(loss)
         return None
@@ -120,7 +131,8 @@ class _Checker:
             return None
         width, self._width = self._width, 0
         self._recent.add(loss)
-        if width > 1:
+        thrown = self._push / self._calm if self._calm > 0.0 else 0.0
+        if width > 1 and thrown >= limits.thrown:
             self._spikes.append(reading.step)
         lately = sum(step > reading.step - 5000 for step in self._spikes)
         deviations = (self._peak - self._level) / (self._reach / limits.deviations)
@@ -136,10 +148,17 @@ class _Checker:
             "limit": limits.deviations,
             "readings": width,
             "spikes": lately,
+            "gradient": float(self._push),
+            "largest_before": float(self._calm),
         }
         if width == 1:
             advice = [
                 f"Look at the batch of step {self._step}: one that is gone at once is usually an outlier in the data."
+            ]
+        elif thrown < limits.thrown:
+            advice = [
+                f"The gradient was not unusual, so the data are: look at what changed at step {self._step} (another"
+                " task, another stage, another file).",
             ]
         else:
             advice = [

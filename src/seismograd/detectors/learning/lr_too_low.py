@@ -9,7 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from seismograd.detectors.running import First, median
+from seismograd.detectors.beginning import Beginning
+from seismograd.detectors.running import Welford
 from seismograd.detectors.tables import Weights, column
 from seismograd.detectors.wording import found, number, one_digit, rates
 from seismograd.records import Finding, Reading, Severity
@@ -26,9 +27,11 @@ class LrTooLow:
     How it is judged
     ----------------
     On sampled updates: no weight matrix moves by more than `moved` of its own norm, and the gradient times the
-    update, the most that a step can lower the loss, is below `gain` of it, although the gradient is strong enough for
-    more. That in `samples` samples over `steps` steps in which the loss has not come down. Warm-up, the end of a
-    decay and a converged run are left alone.
+    update, the most that a step can lower the loss, is below `gain` of it (ten times that where the weights are fresh
+    from their initialisation, and have all their way to go), although the gradient is strong enough for
+    more. That in `samples` samples over `steps` steps, and the mean of the last ten losses is not below that of the
+    first ten by more than two standard errors and half a percent. Warm-up, the end of a decay and a converged run are
+    left alone.
 
     What to try
     -----------
@@ -51,31 +54,47 @@ class LrTooLow:
 
 
 class _Checker:
-    __slots__ = ("_count", "_detector", "_first", "_highest", "_losses", "_lr", "_since", "_weights")
+    __slots__ = (
+        "_beginning",
+        "_count",
+        "_detector",
+        "_first",
+        "_highest",
+        "_losses",
+        "_lr",
+        "_since",
+        "_total",
+        "_weights",
+    )
 
     def __init__(self, detector: LrTooLow) -> None:
         self._detector = detector
-        self._weights = Weights()
-        self._first = First(3)
-        self._losses: deque[float] = deque(maxlen=5)
+        self._weights, self._beginning = Weights(), Beginning()
+        self._first: list[float] = []
+        self._losses: deque[float] = deque(maxlen=10)
+        self._total = 0
         self._count, self._since, self._lr, self._highest = 0, 0, 0.0, 0.0
 
     def check(self, reading: Reading) -> Finding | None:
         tensors = reading.tensors
+        loss, limits = reading.scalars.get("loss", math.nan), self._detector
+        if -1e150 < loss < 1e150:
+            self._losses.append(loss)
+            self._total += 1
+            if self._total <= 10:
+                self._first.append(loss)
         if "parameter" in tensors:
             self._weights.learn(reading)
+            self._beginning.learn(reading)
         table = tensors.get("update")
         if table is None:
             return None
-        loss, limits = reading.scalars.get("loss", math.nan), self._detector
         lr = max(rates(reading.scalars))
         warming, self._lr = lr > 1.01 * self._lr and self._lr > 0.0, lr
         self._highest = max(self._highest, lr)
         ratios, moves, gradients = column(table, "ratio"), column(table, "norm"), column(table, "gradient")
         if not math.isfinite(loss) or loss == 0.0 or ratios is None or moves is None or gradients is None:
             return None
-        self._first.add(loss)
-        self._losses.append(loss)
         rows = self._weights.rows(table)
         rows = rows[(ratios[rows] > 0.0) & (gradients[rows] > 0.0)]
         if warming or lr < 0.1 * self._highest or not len(rows):
@@ -85,15 +104,17 @@ class _Checker:
         gain = float(np.nansum(moves * gradients)) / abs(loss)
         # How much the loss would answer if every weight moved by its own size: is there progress to be had?
         slope = float(np.sum(gradients[rows] * moves[rows] / ratios[rows])) / abs(loss)
-        begin, now = self._first.median, median(list(self._losses))
-        moved = now < begin - 0.01 * abs(begin) or now > begin + 0.05 * abs(begin)
-        if not (most < limits.moved and gain < limits.gain and slope > 0.01) or moved:
+        least = 10.0 * limits.gain if self._beginning.fresh else limits.gain
+        if not (most < limits.moved and gain < least and slope > 0.01):
             self._count = 0
             return None
         if not self._count:
             self._since = reading.step
         self._count += 1
         if self._count < limits.samples or reading.step - self._since < limits.steps:
+            return None
+        begin, now, error = self._compare()
+        if now < begin - 2.0 * error - 0.005 * abs(begin) or now > begin + 4.0 * error + 0.05 * abs(begin):
             return None
         better = one_digit(lr * limits.target / most)
         message = (
@@ -105,7 +126,7 @@ class _Checker:
             "ratio": most,
             "limit": limits.moved,
             "gain_a_step": gain,
-            "gain_limit": limits.gain,
+            "gain_limit": least,
             "lr": float(lr),
             "suggested_lr": better,
             "loss": float(now),
@@ -113,3 +134,12 @@ class _Checker:
         }
         advice = [f"Try a learning rate of {better:g}: it would move the weights by about 0.1 % a step."]
         return found(limits, reading, Severity.WARNING, message, evidence, advice=advice)
+
+    def _compare(self) -> tuple[float, float, float]:
+        """The mean of the first losses, of the last ones, and the standard error of their difference."""
+        count = max(1, min(10, self._total // 2))
+        first, last = Welford(), Welford()
+        for early, late in zip(self._first[:count], list(self._losses)[-count:], strict=True):
+            first.add(early)
+            last.add(late)
+        return first.mean, last.mean, math.sqrt((first.std**2 + last.std**2) / count)

@@ -24,8 +24,10 @@ class Overfitting:
     How it is judged
     ----------------
     On means of three validations, from `validations` on: the best lies at least `since` validations back, the last is
-    above it by `rise` of what had been gained, by 5 % of its level and by four times the noise of the validation
-    loss, and the training loss between the validations has come down further since.
+    above it by `rise` of what had been gained since the first validation, by half of `rise` of what had been gained
+    since the first training loss, by 5 % of its level, and by three standard errors of such a difference; and it has
+    risen steadily since the best (the rank correlation of the last 32 is over 3 deviations above none, and more the
+    more often it was looked at). The training loss between the validations has come down further since.
 
     What to try
     -----------
@@ -47,6 +49,7 @@ class Overfitting:
 
 class _Checker:
     __slots__ = (
+        "_begin",
         "_best",
         "_best_step",
         "_best_train",
@@ -58,6 +61,7 @@ class _Checker:
         "_steps",
         "_sum",
         "_trains",
+        "_up",
         "_validations",
         "_values",
     )
@@ -69,14 +73,17 @@ class _Checker:
         self._trains: deque[float] = deque(maxlen=3)
         self._steps: deque[int] = deque(maxlen=3)
         self._noise = Window(32)
+        self._up: deque[float] = deque(maxlen=32)
         self._validations, self._since, self._best_step = 0, 0, 0
-        self._first = self._best_train = math.nan
+        self._first = self._best_train = self._begin = math.nan
         self._best = math.inf
 
     def check(self, reading: Reading) -> Finding | None:
         scalars = reading.scalars
         loss = scalars.get("loss", math.nan)
         if -math.inf < loss < math.inf:
+            if self._begin != self._begin:
+                self._begin = loss
             self._sum += loss
             self._count += 1
         value = scalars.get("val_loss")
@@ -100,16 +107,26 @@ class _Checker:
         if self._first != self._first:
             self._first = now
         self._since += 1
+        self._up.append(value)
         if now < self._best:
+            self._up.clear()
+            self._up.extend(values)
             self._best, self._best_train, self._best_step, self._since = now, trained, self._steps[1], 0
             return None
         if self._validations < limits.validations or self._since < limits.since:
             return None
-        # The middle of three differs from its neighbours by 1.22 deviations, the mean of three by 0.58 of one.
-        noise = self._noise.median / (0.6745 * 1.22)
-        needed = max(limits.rise * (self._first - self._best), 0.05 * abs(self._best), 4.0 * noise)
         gained = self._best_train - trained
+        needed = max(
+            limits.rise * (self._first - self._best),
+            0.5 * limits.rise * (self._begin - self._best if self._begin == self._begin else 0.0),
+            0.05 * abs(self._best),
+        )
         if now - self._best <= needed or min(values) <= self._best or gained <= 0.02 * abs(self._best_train):
+            return None
+        # The middle of three differs from its neighbours by 1.22 deviations, two means of three by 0.82 of one. The
+        # best is the lowest of many, so that noise alone lies well above it: only a steady rise is none.
+        noise = self._noise.median / (0.6745 * 1.22)
+        if now - self._best <= 2.5 * noise or _trend(list(self._up)) < 3.0 + 0.3 * math.log(self._validations / 8):
             return None
         message = (
             f"Validation has turned up: {number(now)} at step {reading.step}, its best was {number(self._best)} at step"
@@ -130,3 +147,14 @@ class _Checker:
             "Add data or augmentation, weight decay or dropout, or take a smaller model.",
         ]
         return found(limits, reading, Severity.WARNING, message, evidence, advice=advice)
+
+
+def _trend(values: list[float]) -> float:
+    """How steadily `values` rise, in standard deviations of what chance would give (Mann and Kendall)."""
+    count = len(values)
+    if count < 6:
+        return 0.0
+    pairs = sum(
+        int(later > earlier) - int(later < earlier) for at, earlier in enumerate(values) for later in values[at + 1 :]
+    )
+    return pairs / math.sqrt(count * (count - 1) * (2 * count + 5) / 18.0)

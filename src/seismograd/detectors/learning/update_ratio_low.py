@@ -23,8 +23,8 @@ class UpdateRatioLow:
     How it is judged
     ----------------
     On sampled updates: a weight matrix moves by less than `ratio` of its norm, and less than `share` of what the
-    median of the weight matrices does, in `samples` samples in a row, with a gradient and one learning rate for all.
-    With several parameter groups it may be meant, and is info.
+    median of the weight matrices does, or not by a single bit, in `samples` samples in a row, with a gradient and one
+    learning rate for all. With several parameter groups it may be meant, and is info.
 
     What to try
     -----------
@@ -70,7 +70,7 @@ class _Checker:
             return None
         limits = self._detector
         rows = self._weights.rows(table)
-        rows = rows[(ratios[rows] > 0.0) & (gradients[rows] > 0.0)]
+        rows = rows[(ratios[rows] >= 0.0) & (gradients[rows] > 0.0)]
         if len(rows) < 3:
             return None
         usual = float(np.median(ratios[rows]))
@@ -100,7 +100,9 @@ class _Checker:
         advice = [
             f"Look at the scale of `{slow[0]}` and at the gradient that reaches it"
             f" ({number(float(gradients[lasting[0]]))}).",
-            f"Give it its own parameter group with a learning rate some {number(usual / ratio)} times higher.",
+            f"Give it its own parameter group with a learning rate some {number(usual / ratio)} times higher."
+            if ratio > 0.0
+            else "Its updates are rounded away: mend the gradient first, a higher learning rate alone will not do.",
         ]
         severity = Severity.WARNING if len(set(lr)) == 1 else Severity.INFO
         return found(limits, reading, severity, message, evidence, advice=advice, where=parameter(slow[0], "optimizer"))

@@ -28,8 +28,10 @@ class WeightDecayDominates:
     ----------------
     On sampled updates: in the median of the weight matrices, decay makes up more than `share` of the update in
     `samples` samples in a row, the weights have shrunk to below `shrunk` of their first norm, and the loss is not
-    better than at its start or has risen well above its best. A converged run, in which little gradient is left
-    beside the decay, has a low loss and is left alone.
+    better than at its start or has risen well above its best; or, whatever the loss, decay alone takes `pull` of the
+    weights at every step, so that nothing learned outlasts some dozen steps, they have shrunk as well, and the loss
+    has stopped falling. A
+    converged run, in which little gradient is left beside the decay, has a low loss and is left alone.
 
     What to try
     -----------
@@ -43,6 +45,7 @@ class WeightDecayDominates:
     share: float = 0.7
     shrunk: float = 0.5
     samples: int = 5
+    pull: float = 0.03
 
     def start(self) -> _Checker:
         return _Checker(self)
@@ -92,15 +95,23 @@ class _Checker:
         begin = self._first.median
         gained = begin - self._best
         bad = now > begin - 0.02 * abs(begin) or (gained > 0.0 and now - self._best > 0.5 * gained)
-        if share < limits.share or left > limits.shrunk or not bad:
+        pull = float(np.median(decays[rows] / sizes[rows]))
+        if left > limits.shrunk or not (
+            (pull >= limits.pull and now - self._best > 0.05 * gained) or (share >= limits.share and bad)
+        ):
             self._count = 0
             return None
         self._count += 1
         if self._count < limits.samples:
             return None
         decay = max((v for k, v in reading.scalars.items() if k.startswith("weight_decay/")), default=math.nan)
+        amount = (
+            f"takes {100 * pull:.2g} % of the weights at each step"
+            if pull >= limits.pull
+            else f"makes up {100 * share:.0f} % of each update"
+        )
         message = (
-            f"Weight decay makes up {100 * share:.0f} % of each update and has shrunk the weights to"
+            f"Weight decay {amount} and has shrunk the weights to"
             f" {100 * left:.2g} % of what they were;"
             f" the loss is {number(now)}, its best was {number(self._best)}."
         )
@@ -109,6 +120,8 @@ class _Checker:
             "limit": limits.share,
             "left": left,
             "left_limit": limits.shrunk,
+            "pull": pull,
+            "pull_limit": limits.pull,
             "loss": float(now),
             "loss_start": float(begin),
         }

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from seismograd.detectors.beginning import Beginning
 from seismograd.detectors.running import First, median
 from seismograd.detectors.tables import Floats, Weights, agreement, column
 from seismograd.detectors.wording import found, number, parameter
@@ -27,10 +28,11 @@ class GradientVanishing:
     ----------------
     On sampled readings, over the weight matrices in their order. The early quarter's gradient below `starved` of the
     late ones', falling steadily with depth, over `readings` samples while the loss has not come down by `progress`
-    (below `starved_always` also when it has); or exactly zero in all but the last, though not there; or the whole
-    gradient so small that changing every weight by its own size would not change the loss by `flat` of it, while the
-    loss has not moved. Frozen parameters, branches that start at zero, unused experts and converged runs are none of
-    these.
+    (below `starved_always` also when it has); or exactly zero in all of them but the last while the loss has not come
+    down, or in all of them while biases get one: no unit fires any more; or the whole gradient so small that changing
+    every weight by its own size would not change the loss by `flat` of it, while the loss has not moved since a
+    start with fresh random weights (info where the weights are not known to be fresh: a minimum looks the same).
+    Frozen parameters, branches that start at zero, unused experts and converged runs are none of these.
 
     What to try
     -----------
@@ -64,11 +66,11 @@ class GradientVanishing:
 
 
 class _Checker:
-    __slots__ = ("_detector", "_first", "_losses", "_since", "_times", "_weights")
+    __slots__ = ("_beginning", "_detector", "_first", "_losses", "_since", "_times", "_weights")
 
     def __init__(self, detector: GradientVanishing) -> None:
         self._detector = detector
-        self._weights = Weights()
+        self._weights, self._beginning = Weights(), Beginning()
         self._first: First = First(3)
         self._losses: deque[float] = deque(maxlen=5)
         self._times = {"starved": 0, "dead": 0, "flat": 0}
@@ -76,6 +78,7 @@ class _Checker:
 
     def check(self, reading: Reading) -> Finding | None:
         parameters = self._weights.learn(reading)
+        self._beginning.learn(reading)
         table = reading.tensors["gradient"]
         norms, sizes = column(table, "norm"), column(parameters, "norm") if parameters is not None else None
         loss = reading.scalars.get("loss", math.nan)
@@ -91,13 +94,20 @@ class _Checker:
         limits = self._detector
         if self._held("starved", reading, ratio < limits.starved_always or (stuck and ratio < limits.starved)):
             return self._starved(reading, table, ratio, len(rows))
-        if self._held("dead", reading, stuck and len(deep) >= 3 and deep[-1] > 0.0 and not deep[:-1].any()):
-            return self._dead(reading, table, len(rows))
+        if self._held("dead", reading, self._is_dead(deep, norms, loss, stuck)):
+            return self._dead(reading, table, deep)
         total, size = float(np.sqrt(norms @ norms)), float(np.sqrt(np.nansum(sizes * sizes)))
         effect = total * size / abs(loss) if loss and math.isfinite(loss) else math.inf
         if self._held("flat", reading, stuck and len(deep) > 0 and effect < limits.flat):
             return self._flat(reading, total, effect)
         return None
+
+    @staticmethod
+    def _is_dead(deep: Floats, norms: Floats, loss: float, stuck: bool) -> bool:
+        """Whether the gradient ends before the weights: at the last matrix, or already at the last bias."""
+        if len(deep) < 2 or loss == 0.0 or deep[:-1].any():
+            return False
+        return (stuck and len(deep) >= 3) if deep[-1] > 0.0 else bool(norms.any())
 
     def _held(self, kind: str, reading: Reading, now: bool) -> bool:
         """Whether this has been so for enough readings and steps."""
@@ -142,15 +152,17 @@ class _Checker:
             self._detector, reading, severity, message, evidence, advice=advice, where=parameter(first, "backward")
         )
 
-    def _dead(self, reading: Reading, table: TensorStats, layers: int) -> Finding:
-        rows = self._weights.rows(table)
+    def _dead(self, reading: Reading, table: TensorStats, deep: Floats) -> Finding:
+        rows, times = self._weights.rows(table), self._times["dead"]
         first, last = table.names[int(rows[0])], table.names[int(rows[-1])]
+        zero, layers = int(np.sum(deep == 0.0)), len(deep)
         message = (
-            f"No gradient gets past `{last}`: the other {layers - 1} weight matrices have had a gradient of"
-            " exactly zero"
-            f" for {self._times['dead']} sampled readings."
+            f"No gradient gets past `{last}`: the other {zero} weight matrices have had a gradient of exactly zero"
+            if zero < layers
+            else f"Only biases get a gradient: all {zero} weight matrices have had one of exactly zero"
         )
-        evidence = {"zero": layers - 1, "of": layers, "readings": self._times["dead"], "limit": 0.0}
+        message += f" for {times} sampled readings."
+        evidence = {"zero": zero, "of": layers, "readings": times, "limit": 0.0}
         advice = [
             f"Look at what feeds `{last}`: units that never fire, a `detach()`, or an op without a gradient"
             " (argmax, round).",
@@ -183,9 +195,8 @@ class _Checker:
             "Look for a saturated last activation (sigmoid, softmax, tanh) and give the loss logits instead.",
             "Scale inputs and initial weights down, so that activations leave the flat region.",
         ]
-        return found(
-            self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=Where(phase="backward")
-        )
+        severity = Severity.CRITICAL if self._beginning.fresh else Severity.INFO
+        return found(self._detector, reading, severity, message, evidence, advice=advice, where=Where(phase="backward"))
 
 
 def _starvation(deep: Floats) -> float:

@@ -27,8 +27,9 @@ class PrecisionUnderflow:
     ----------------
     On sampled updates, over the weight matrices that had a gradient: the share of their elements whose bits changed,
     in the median below `changed` for `samples` updates in a row. A learning rate of zero or at the end of its decay,
-    gradients that are zero in most elements, gradients that have died down with convergence, and a rate below `aim`
-    of the weights, which no dtype could follow, are no underflow.
+    gradients that are zero in most elements, gradients that have died down with convergence or are so small that
+    moving every weight by its own size would not change the loss by `effect` of it (a minimum), and a rate below
+    `aim` of the weights, which no dtype could follow, are no underflow.
 
     What to try
     -----------
@@ -45,13 +46,14 @@ class PrecisionUnderflow:
     steps: int = 10
     gradient: float = 0.01
     aim: float = 1e-5
+    effect: float = 1e-3
 
     def start(self) -> _Checker:
         return _Checker(self)
 
 
 class _Checker:
-    __slots__ = ("_aims", "_detector", "_early", "_rate", "_since", "_sparse", "_still", "_weights")
+    __slots__ = ("_aims", "_detector", "_early", "_rate", "_since", "_sizes", "_sparse", "_still", "_weights")
 
     def __init__(self, detector: PrecisionUnderflow) -> None:
         self._detector = detector
@@ -61,6 +63,7 @@ class _Checker:
         self._still: deque[float] = deque(maxlen=detector.samples)
         self._sparse: set[str] = set()
         self._aims: dict[str, float] = {}
+        self._sizes: dict[str, float] = {}
 
     def check(self, reading: Reading) -> Finding | None:
         tensors = reading.tensors
@@ -89,6 +92,10 @@ class _Checker:
         self._early.add(flow)
         share = float(np.median(changed[dense]))
         quiet = share < limits.changed and flow >= limits.gradient * self._early.median
+        loss = abs(reading.scalars.get("loss", 0.0))
+        if quiet and loss > 0.0:
+            reach = sum(float(gradients[at]) * self._sizes.get(table.names[at], 0.0) for at in dense)
+            quiet = reach >= limits.effect * loss
         aim = max(lr) * float(np.median([self._aims.get(table.names[at], 0.0) for at in dense])) if quiet else 0.0
         if aim < limits.aim:
             self._still.clear()
@@ -133,4 +140,5 @@ class _Checker:
         norms, sizes = column(table, "norm"), column(table, "size")
         if norms is not None and sizes is not None:
             rows = [at for at in self._weights.rows(table) if norms[at] > 0.0]
+            self._sizes = {table.names[at]: float(norms[at]) for at in rows}
             self._aims = {table.names[at]: float(np.sqrt(sizes[at]) / norms[at]) for at in rows}
