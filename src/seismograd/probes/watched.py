@@ -65,7 +65,7 @@ class Watched:
         for index, optimizer in enumerate(self.optimizers):
             for group_index, group in enumerate(optimizer.param_groups):
                 for place, parameter in enumerate(group["params"]):
-                    if id(parameter) in seen or not _readable(parameter):
+                    if id(parameter) in seen or not (parameter.is_floating_point() or parameter.is_complex()):
                         continue
                     seen.add(id(parameter))
                     names.append(f"optimizer{index}.{group_index}.{place}")
@@ -155,8 +155,8 @@ class Watched:
 
 
 def _readable(parameter: Tensor) -> bool:
-    if isinstance(parameter, UninitializedTensorMixin):
-        return False
+    if isinstance(parameter, UninitializedTensorMixin) or not isinstance(parameter, nn.Parameter):
+        return False  # `functional_call` lends a model tensors that are not its own
     return parameter.is_floating_point() or parameter.is_complex()
 
 

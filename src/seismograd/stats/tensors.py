@@ -30,7 +30,10 @@ def there(tensor: Tensor) -> bool:
         tensor = tensor._local_tensor
     if tensor.layout != torch.strided or not tensor.numel():
         return True
-    return tensor.untyped_storage().size() > 0
+    try:
+        return tensor.untyped_storage().size() > 0
+    except NotImplementedError:  # a wrapper without memory of its own
+        return False
 
 
 def norms(tensors: Sequence[Tensor]) -> list[Tensor]:
