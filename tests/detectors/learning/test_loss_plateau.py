@@ -101,6 +101,18 @@ def test_silent_when_a_weak_signal_was_learned(lab):
     assert lab.run(LossPlateau(), sampled(lab, clicks)) == []
 
 
+def test_a_slow_fall_below_what_guessing_gives_is_progress(lab):
+    time = np.arange(400)
+    slow = math.log(10) * (1 + np.random.default_rng(0).normal(0, 0.008, 400)) - 8e-5 * time
+    assert lab.run(LossPlateau(), sampled(lab, slow)) == []
+    down_to_it = math.log(10) * (1.012 - 2e-5 * time + np.random.default_rng(0).normal(0, 0.008, 400))
+    assert lab.run(LossPlateau(), sampled(lab, down_to_it))[0].evidence["reason"] == "guess"
+
+
+def test_silent_on_a_loss_that_is_divided_by_itself(lab):
+    assert lab.run(LossPlateau(), sampled(lab, [1.0] * 400)) == []
+
+
 @pytest.mark.parametrize("every", [2, 5])
 def test_gaps_between_readings_count_as_steps(lab, every):
     made = [reading for reading in sampled(lab, noisy(math.log(10), 1000, 0.06)) if reading.step % every == 0]

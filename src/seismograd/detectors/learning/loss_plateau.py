@@ -24,15 +24,17 @@ class LossPlateau:
     How it is judged
     ----------------
     In blocks of 25 readings. A stretch is flat as long as no block lies below (or above) the mean of the blocks
-    before it by more than four standard errors, whatever the noise of single batches; its mean has to be known to
-    within `precision` of it. A flat stretch is a plateau only where progress was certainly to be had:
+    before it by more than four standard errors, whatever the noise of single batches, and a line through it does not
+    fall by more than one and a half; its mean has to be known to within `precision` of it. A flat stretch is a
+    plateau only where progress was certainly to be had:
 
     - the weights stay the same to the last bit while a strong gradient reaches them, for `patience` steps;
-    - the loss itself has stayed the same since the first readings (within a ten-thousandth) while a strong gradient
-      flows, for `patience` steps;
-    - the loss is what guessing among the model's own outputs gives, for two and a half times `patience`;
+    - the loss itself has stayed the same since the first readings (within a ten-thousandth), for `patience` steps,
+      and nothing is known of weights and gradients;
+    - the loss is what guessing among the model's own outputs gives, and does not fall below it, for two and a half
+      times `patience`;
     - the loss has never come down since the first readings, its noise is below `spread`, and the model began with
-      fresh random weights (or nothing is known of them), for twice `patience`: a warning.
+      fresh random weights (or nothing is known of them), for three times `patience`: a warning.
 
     A loss that came down and levels off has converged, however high it is. Warm-up, the end of a decay, a gradient
     that grows (a run that leaves a saddle), a loss of zero or of changing sign, adversaries, and a run that was
@@ -107,6 +109,7 @@ class _Checker:
         "_pushed",
         "_samples",
         "_since",
+        "_slope",
         "_still",
         "_stretch",
         "_top",
@@ -118,7 +121,7 @@ class _Checker:
     def __init__(self, detector: LossPlateau) -> None:
         self._detector = detector
         self._first, self._block, self._gradient = Welford(), Welford(), Welford()
-        self._stretch, self._variance, self._still = Welford(), 0.0, 0
+        self._stretch, self._variance, self._still, self._slope = Welford(), 0.0, 0, 0.0
         self._lowest, self._top, self._first_step, self._since = math.inf, -math.inf, 0, 0
         self._pushed, self._lr, self._highest_lr = math.inf, 0.0, 0.0
         self._beginning, self._weights = Beginning(), Weights()
@@ -195,6 +198,7 @@ class _Checker:
         if not steady or not ready:
             self._restart(reading.step)
             return None
+        self._slope += stretch.count * mean
         stretch.add(mean)
         self._variance += noise * noise
         level = abs(stretch.mean)
@@ -212,7 +216,7 @@ class _Checker:
     def _restart(self, step: int) -> None:
         """A new stretch from this step on: the loss has moved, or could not have."""
         self._stretch.clear()
-        self._variance, self._still, self._first_step = 0.0, 0, step
+        self._variance, self._still, self._first_step, self._slope = 0.0, 0, step, 0.0
 
     def _ready(self, reading: Reading) -> tuple[bool, bool]:
         """Whether the run could be learning (not in warm-up, nor after its decay), and whether its gradient grows."""
@@ -231,29 +235,40 @@ class _Checker:
         limits, beginning, mean = self._detector, self._beginning, self._stretch.mean
         if self._samples >= 3 and reading.step - self._unmoved >= 0.5 * limits.patience:
             return "weights", Severity.CRITICAL
+        fall = self._fall(noise)
         if grows:
             return None
         first = self._first
         fell = self._learned or first.mean - mean > math.sqrt(first.std**2 / first.count + error * error) + 0.003 * abs(
             mean
         )
-        strong = not self._effect < _STRONG
-        if strong and not fell and self._still >= limits.patience and beginning.fresh is not False:
+        strong, blind = not self._effect < _STRONG, math.isnan(self._effect)
+        if blind and not (fell or fall) and self._still >= limits.patience and beginning.fresh is not False:
             return "still", Severity.CRITICAL
-        if beginning.guess(mean) and steps >= 2.5 * limits.patience:
+        classes = beginning.guess(mean)
+        if classes and steps >= 2.5 * limits.patience and not (fall and mean - fall < math.log(classes)):
             return "guess", Severity.CRITICAL
         rose = mean - first.mean > 3.0 * first.std + 0.05 * abs(mean)
         if (
-            not fell
-            and not rose
+            not (fell or fall or rose)
+            and (blind or noise > 1e-4 * abs(mean))
             and strong
             and noise <= limits.spread * abs(mean)
-            and steps >= 2 * limits.patience
+            and steps >= 3 * limits.patience
             and readings >= limits.patience
             and beginning.fresh is not False
         ):
             return "start", Severity.WARNING
         return None
+
+    def _fall(self, noise: float) -> float:
+        """How far a line through this stretch falls from its middle to its end; 0 where that is within its error."""
+        count = self._stretch.count
+        middle = 0.5 * (count - 1)
+        width = count * (count * count - 1) / 12.0
+        slope = (self._slope - middle * count * self._stretch.mean) / width
+        error = noise / math.sqrt(_BLOCK * width)
+        return -slope * middle if slope < -1.5 * error - 1e-9 * abs(self._stretch.mean) else 0.0
 
     def _found(self, reading: Reading, why: tuple[str, Severity], mean: float, noise: float, steps: int) -> Finding:
         reason, severity = why
