@@ -86,6 +86,18 @@ def test_fires_on_weights_that_do_not_change(lab):
     assert lab.run(LossPlateau(), sampled(lab, noisy(1.7, 200, 0.06))) == []
 
 
+def test_an_update_that_was_seen_to_move_them_decides(lab):
+    """A norm can stay the same by chance; and what an update did is read one step later."""
+    made = []
+    for reading in sampled(lab, noisy(1.7, 300, 0.06), moves=False):
+        tables = dict(reading.tensors)
+        tables.pop("update", None)
+        if reading.step % 10 == 1:
+            tables["update"] = lab.reading(reading.step, 3).tensors["update"]
+        made.append(type(reading)(reading.step, reading.scalars, tables))
+    assert lab.run(LossPlateau(), made) == []
+
+
 def test_silent_at_a_minimum(lab):
     """Loaded at its optimum and trained on: nothing moves, and no gradient is left."""
     assert lab.run(LossPlateau(), sampled(lab, [0.985] * 300, moves=False, gradient=1e-6)) == []

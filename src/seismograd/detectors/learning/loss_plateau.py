@@ -134,6 +134,8 @@ class _Checker:
         loss = scalars["loss"]
         if "parameter" in reading.tensors:
             self._look(reading, loss)
+        if "update" in reading.tensors and self._moves(reading):
+            self._norms, self._samples, self._unmoved = {}, 0, reading.step
         if not -1e150 < loss < 1e150:
             return None
         block = self._block
@@ -166,7 +168,7 @@ class _Checker:
         norms = {table.names[at]: float(sizes[at]) for at in self._weights.rows(table) if table.names[at] in pushed}
         if loss and math.isfinite(loss):
             self._effect = sum(pushed[name] * size for name, size in norms.items()) / abs(loss)
-        same = len(norms) > 0 and norms == self._norms and self._effect > _STRONG and not self._moves(reading)
+        same = len(norms) > 0 and norms == self._norms and self._effect > _STRONG
         self._samples = self._samples + 1 if same else 0
         if not same:
             self._unmoved = reading.step
