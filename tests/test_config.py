@@ -43,7 +43,7 @@ def test_limits_of_a_detector_are_set(project):
     project("[tool.seismograd.limits.overfitting]\nvalidations = 99\n")
     adjusted = {d.id: d for d in find_config().apply(DEFAULT)}
     assert adjusted["overfitting"].validations == 99
-    assert [d for d in DEFAULT if d.id == "overfitting"][0].validations != 99
+    assert next(d for d in DEFAULT if d.id == "overfitting").validations != 99
     assert len(adjusted) == len(DEFAULT)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import wraps
+from threading import get_ident
 from time import perf_counter
 from typing import Any, Concatenate, ParamSpec
 
@@ -15,39 +16,36 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seismograd import patches
+from seismograd.by_hand import scalar
 from seismograd.governor import Governor
+from seismograd.probes.gradients import fingerprints
 from seismograd.probes.validation import Validation
 from seismograd.probes.watched import Watched
-from seismograd.reader import Moment, Reader, scale_of
+from seismograd.reader import Measured, Moment, Reader, scale_of
 from seismograd.records import Reading
 from seismograd.stats.tensors import norms
 
 P = ParamSpec("P")
 
-_LONG_ACCUMULATION = 32
+_LONG_ACCUMULATION = 512
 """So many backwards before the first step ever: the loop may never step, and is read all the same."""
 
 _SURE_BY = 8
 """What has not been seen by this step will not be seen."""
 
-
-def _by_hand(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenate[Loop, P], None]:
-    """What the user says is heard also between readings."""
-
-    @wraps(method)
-    def run(self: Loop, *args: P.args, **kwargs: P.kwargs) -> None:
-        self._asleep = False
-        method(self, *args, **kwargs)
-
-    return run  # type: ignore[return-value]
+_NOBODY = -1
+"""The owner of gradients that no optimizer of torch's holds."""
 
 
 def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenate[Loop, P], None]:
-    """Runs a listener so that no error of ours reaches the training loop, and its time is accounted for."""
+    """Runs a listener so that no error of ours reaches the training loop, and its time is accounted for.
+
+    Only on the thread that trains: another one's gradients are not ours to touch while it works on them.
+    """
 
     @wraps(method)
     def run(self: Loop, *args: P.args, **kwargs: P.kwargs) -> None:
-        if self._asleep or self._busy or self._closed:
+        if self._asleep or self._busy or self._closed or get_ident() != self._thread:
             return
         self._busy = True
         began = perf_counter()
@@ -56,7 +54,7 @@ def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenat
         try:
             method(self, *args, **kwargs)
         except Exception as error:
-            self._fail(f"the watch's {method.__name__}", error)
+            self._fail(f"the watch's {method.__name__.strip('_')}", error)
         finally:
             torch._C._set_grad_enabled(grad_enabled)
             self._busy = False
@@ -68,10 +66,25 @@ def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenat
     return run  # type: ignore[return-value]
 
 
+def _said(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenate[Loop, P], None]:
+    """What the user says is heard at any time, and from any thread."""
+
+    @wraps(method)
+    def run(self: Loop, *args: P.args, **kwargs: P.kwargs) -> None:
+        if self._asleep:
+            self._asleep = False
+            self._moments.clear()  # they are of long ago
+        self._thread = get_ident()
+        method(self, *args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
 class Loop:
     """Listens to backward, step, scaler and forward, and has a reading made when a step closes.
 
-    A backward opens a *moment* or adds to it; a step closes it. With several optimizers each closes it for itself.
+    A backward opens a *moment* for each optimizer whose gradients it changed, or adds to it; that optimizer's step
+    closes it. A backward that changed none of our gradients is not ours.
     """
 
     def __init__(
@@ -90,67 +103,91 @@ class Loop:
     ) -> None:
         self.governor = governor
         self._fail, self._blind = fail, blind
-        self._scaler = scaler
+        self._given_scaler = scaler
         self._watched = Watched(models, optimizers)
         self._reader = Reader(self._watched, governor, take=take, fail=fail, lag=lag, rank=rank)
         self._timing = self._reader.timing
-        self._validation = Validation(loss_fn, models.values())
-        self._moment: Moment | None = None
-        self._counts: dict[int, int] = {}
+        self._moments: dict[int, Moment] = {}
+        self.step = -1
+        """The number of the newest step, from 0; -1 before the first."""
+        self._round: set[int] = set()  # the optimizers that have stepped in it
+        self._serial = 0  # of the newest backward of ours
+        self._told: list[int] = []  # the backwards whose loss stood in the last reading
+        self._before: list[tuple[int, int] | None] | None = None
+        self._forwards, self._forwards_at_loss = 0, -1
         self._inside: dict[int, Tensor] | None = None
-        self._scaled_by: tuple[Any, Any] | None = None
+        self._scaled: tuple[Any, weakref.ref[Tensor] | None, Tensor | None] | None = None
         self._closure: int | None = None
-        self._line_search = False
+        self._evaluations = 0
+        self._last_evaluation: Tensor | None = None
         self._by_scaler: int | None = None
-        self._by_hand = False
+        self._closed_by_hand = False
         self._taken: Tensor | None = None
-        self._usual_backwards, self._steady = 1, 0
+        self._usual: dict[int, tuple[int, int]] = {}  # owner: backwards of its last step, how often in a row
         self._optimizer_began = self._forward_began = 0.0
         self._step_began = perf_counter()
         self._seen_forward = self._unsettled = False
+        self._steps_by_itself = False  # a torch optimizer has stepped: so others may be expected to
         self._busy = self._closed = self._asleep = False
+        self._thread = get_ident()
         self._set_up = 0.0  # seconds that belong to setting up, not to the share of a step
-        self._handles = [model.register_forward_pre_hook(_BeforeForward(self)) for model in models.values()]
-        self._handles += [model.register_forward_hook(_AfterForward(self)) for model in models.values()]
+        self._handles: list[Any] = []
+        self._validation = Validation(loss_fn, models.values(), lambda: max(self.step, 0))
+        try:
+            self._set_hooks(models.values())
+        except BaseException:
+            self.close()
+            raise
         patches.listen(self)
 
-    @property
-    def step(self) -> int:
-        """The number of the newest step, from 0; -1 before the first."""
-        return max(self._counts.values(), default=0) - 1
+    def _set_hooks(self, models: Iterable[nn.Module]) -> None:
+        for model in models:
+            if isinstance(model, torch.jit.ScriptModule):
+                self._blind("forward", "a scripted module takes no hooks: its forward pass is not seen")
+                continue
+            self._handles.append(model.register_forward_pre_hook(_BeforeForward(self)))
+            self._handles.append(model.register_forward_hook(_AfterForward(self)))
 
     # -- what the user says by hand ------------------------------------------------------------------------------
 
-    @_by_hand
+    @_said
     @_safely
     def observe(self, loss: Tensor | float) -> None:
         """The gradients are complete now, and `loss` is their loss."""
         self._observed(loss)
 
-    @_by_hand
+    @_said
     @_safely
     def observe_step(self, loss: Tensor | float, step: int) -> None:
         """As `observe`, and the step closes here under the user's own number."""
-        moment = self._observed(loss)
-        if not moment.closed:
-            self._close(None, moment, step)
-            self._by_hand = True
+        for owner, moment in self._observed(loss):
+            self._close(owner, moment, step)
+            self._closed_by_hand = True
 
-    def _observed(self, loss: Tensor | float) -> Moment:
-        moment = self._moment
-        if moment is None or (moment.closed and (moment.sentinel is None or moment.zeroed())):
+    def _observed(self, loss: Tensor | float) -> list[tuple[int, Moment]]:
+        """The moments that this loss belongs to; none if it comes after the step and tells nothing new."""
+        value = scalar(loss)
+        self.governor.reads = True
+        opened = [(owner, moment) for owner, moment in self._moments.items() if not moment.closed]
+        if not opened:
+            if any(moment.untouched() for moment in self._moments.values()):
+                return []
             self._settle()
-            moment = self._moment = Moment(marks={"by-hand"})
-        if not moment.closed:  # else it comes after the step, and tells nothing new
-            if moment.pack is None and self.governor.reads:
-                self._reader.measure(moment)
-            moment.sentinel = self._reader.sentinel()
-            moment.losses = [torch.as_tensor(loss).detach().reshape(())]
-            moment.backwards = max(1, moment.backwards)
-            self._by_hand = False
-        return moment
+            self._serial += 1
+            opened = [(owner, self._open(owner)) for owner in (range(len(self._watched.optimizers)) or [_NOBODY])]
+            for _, moment in opened:
+                moment.marks.add("by-hand")
+                moment.backwards.append(self._serial)
+        measured: Measured | None = None
+        for owner, moment in opened:
+            moment.losses = [value]
+            if moment.measured is None:
+                measured = moment.measured = measured or self._reader.measure()
+            self._remember(owner, moment)
+        self._closed_by_hand = False
+        return opened
 
-    @_by_hand
+    @_said
     @_safely
     def validate(self, loss: Tensor | float) -> None:
         """Takes a validation loss at the current step."""
@@ -160,7 +197,7 @@ class Loop:
         """The newest value stands in the next reading."""
         self._reader.logged[name] = value.detach().reshape(()) if isinstance(value, Tensor) else float(value)
 
-    @_by_hand
+    @_said
     @_safely
     def flush(self) -> None:
         """Judges what is still on its way."""
@@ -177,203 +214,308 @@ class Loop:
             for handle in self._handles:
                 handle.remove()
             self._validation.close()
-            self._moment = self._taken = self._scaled_by = None
+            self._moments, self._taken, self._scaled, self._last_evaluation = {}, None, None, None
             self._reader.close()
             self._watched.release()
+
+    @_said
+    @_safely
+    def _leave(self) -> None:
+        self._end_validation()
+        for owner, moment in list(self._moments.items()):
+            if not moment.closed:
+                self._abandon(owner, moment)
+        self._reader.land()
+        self._settle()
+        if self.step >= 0:
+            self._reader.look_at_the_end(self.step)
 
     def idle(self) -> None:
         """Hears nothing from now on: this is a forked child, whose training is not ours."""
         self._closed = True
 
-    @_by_hand
-    @_safely
-    def _leave(self) -> None:
-        self._end_validation()
-        if self._moment is not None and not self._moment.closed and self._moment.backwards:
-            self._abandon(self._moment)
-        self._reader.land()
-        self._settle()
-
-    # -- what the loop does --------------------------------------------------------------------------------------
+    # -- backward ------------------------------------------------------------------------------------------------
 
     @_safely
     def backward_starts(self, roots: Sequence[Any]) -> None:
+        self._before = None
+        if self._evaluations:
+            return  # a line search goes on; its step has been read at the first evaluation
         self._settle()
-        self._end_validation()
-        if self._watched.incomplete:
+        if self._watched.roster.incomplete:
             self._watched.refresh()
-        if self._line_search:
-            return  # the step has been read at its first evaluation
-        moment = self._moment
-        if moment is None or moment.closed:
-            self._moment = Moment()
-        elif self._is_foreign():
-            self._close(None, moment)
-            self._settle()
-            self._moment = Moment()
-        elif moment.zeroed() or (not self._counts and moment.backwards >= _LONG_ACCUMULATION):
-            self._abandon(moment)
-            self._settle()
-            self._moment = Moment()
-        if self._accumulates() and self.governor.reads and self._moment is not None and len(roots) == 1:
-            # Before the graph is gone; and only under accumulation: a saved tensor may have unpack hooks.
-            self._moment.divisors.add(_divisor_of(self._scaled_by[1] if self._scaled_by else roots[0]))
-
-    def _accumulates(self) -> bool:
-        return self._usual_backwards > 1 or (self._moment is not None and self._moment.backwards > 0)
+        for owner, moment in list(self._moments.items()):
+            if moment.closed:
+                continue
+            if owner == _NOBODY and self._is_foreign():
+                self._close(owner, moment)
+                self._settle()
+            elif moment.zeroed() or (self.step < 0 and len(moment.backwards) >= _LONG_ACCUMULATION):
+                self._abandon(owner, moment)
+                self._settle()
+        self._end_validation()
+        self._before = fingerprints(self._watched.roster)
 
     @_safely
     def backward_ended(self, roots: Sequence[Any], seconds: float) -> None:
-        self._timing.backward += seconds
-        moment = self._moment
-        if self._line_search or moment is None or moment.closed:
+        if self._evaluations:
+            self._evaluations += 1
+            self._last_evaluation = _loss_of(roots)
             return
-        moment.backwards += 1
-        self._by_hand = False
-        moment.scaler, unscaled = self._scaling()
         inside, self._inside = self._inside, None
-        if self.governor.reads:
-            self._add_loss(moment, roots, unscaled)
-            if inside is not None:
-                self._reader.measure_inside(moment, inside)
-            elif moment.backwards >= self._expected_backwards(moment):
-                self._reader.measure(moment)
-        moment.sentinel = self._reader.sentinel()
+        owners = self._owners_of_change() if inside is None else [_NOBODY]
+        if not owners:
+            return
+        self._timing.backward += seconds
+        self._serial += 1
+        self._closed_by_hand = False
+        scaler, loss = self._scaling(roots)
+        same_forward = self._seen_forward and self._forwards == self._forwards_at_loss
+        self._forwards_at_loss = self._forwards
+        for owner in owners:
+            moment = self._open(owner)
+            moment.backwards.append(self._serial)
+            moment.scaler = scaler
+            if loss is not None and self.governor.reads:
+                if same_forward and moment.losses:  # two losses of one forward pass: their sum is what is minimised
+                    moment.losses[-1] = moment.losses[-1] + loss
+                else:
+                    moment.losses.append(loss)
+        if self.governor.reads and (inside is not None or self._is_time_to_measure(owners)):
+            measured = self._reader.measure() if inside is None else self._reader.measure_inside(inside)
+            for owner in owners:
+                self._moments[owner].measured = measured
+        for owner in owners:
+            self._remember(owner, self._moments[owner])
         if inside is not None:
-            self._close(None, moment)
-        elif self._closure is not None:
-            self._close(self._closure, moment)
-            self._line_search = True
+            self._moments[_NOBODY].marks.add("inside-backward")
+            self._close(_NOBODY, self._moments[_NOBODY])
+        elif self._closure is not None and self._closure in owners:
+            self._steps_by_itself = True
+            self._close(self._closure, self._moments[self._closure])
+            self._evaluations = 1
 
     @_safely
     def backward_failed(self) -> None:
-        self._inside = None
-        if self._moment is not None and not self._moment.closed:
-            self._moment = None
+        self._inside = self._scaled = self._before = None
 
     @_safely
     def gradients_taken(self, roots: Sequence[Any]) -> None:
-        self._taken = _loss_of(roots)
+        self._taken, self._scaled = _loss_of(roots), None
+
+    def _owners_of_change(self) -> list[int]:
+        """The optimizers whose gradients this backward changed."""
+        if self._before is None:
+            return []
+        roster, before = self._watched.roster, self._before
+        self._before = None
+        after = fingerprints(roster)
+        if len(before) != len(after):
+            return []
+        if not roster.members:
+            return [_NOBODY] if after != before else []
+        if len(roster.members) == 1:
+            return [0] if after != before else []
+        changed = {at for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new}
+        return [index for index, members in enumerate(roster.members) if not members.isdisjoint(changed)]
+
+    def _is_time_to_measure(self, owners: Sequence[int]) -> bool:
+        """Under steady accumulation only the last backward need be measured. Not under a scaler: if the step came
+        early after all, there would be no telling whether the gradients are still scaled."""
+        if self._closure is not None:
+            return True
+        for owner in owners:
+            usual, times = self._usual.get(owner, (1, 0))
+            moment = self._moments[owner]
+            if times < 3 or moment.scaler is not None or len(moment.backwards) >= usual:
+                return True
+        return False
+
+    def _scaling(self, roots: Sequence[Any]) -> tuple[Any, Tensor | None]:
+        """The scaler that this backward passed through, if any, and the unscaled loss, if it is one number."""
+        (scaler, scaled, unscaled), self._scaled = self._scaled or (None, None, None), None
+        if scaler is None:
+            given = self._given_scaler
+            if given is not None and not isinstance(given, torch.amp.GradScaler):  # torch's own tell us by themselves
+                enabled = getattr(given, "is_enabled", None)
+                scaler = given if enabled is None or enabled() else None
+        elif scaled is not None and len(roots) == 1 and roots[0] is scaled():
+            return scaler, unscaled
+        loss = _loss_of(roots)
+        return scaler, loss if loss is None or scaler is None else loss / scale_of(scaler)
+
+    # -- step ----------------------------------------------------------------------------------------------------
 
     def step_starts(self, optimizer: Optimizer, has_closure: bool) -> None:
-        if self._asleep:
-            self._count_asleep(optimizer)
-        else:
-            self._step_starts(optimizer, has_closure)
+        if self._asleep and optimizer is self._watched.optimizers[0]:
+            self._count_asleep()
+            return
+        if self._closed or not self._watched.holds(optimizer):
+            return
+        if self._asleep:  # an optimizer that was not there before
+            self._asleep = False
+            self._timing.restart()
+        self._thread = get_ident()
+        self._step_starts(optimizer, has_closure)
 
     @_safely
     def _step_starts(self, optimizer: Optimizer, has_closure: bool) -> None:
         if patches.inside_backward():
             self._read_inside(optimizer)
             return
-        known = len(self._watched.optimizers)
-        index = self._watched.index_of(optimizer)
-        if index is None:
-            return
-        if self._watched.changed():
-            self._watched.refresh()
-            known = -1
-        moment = self._moment
-        if known != len(self._watched.optimizers) and moment is not None and not moment.closed and moment.pack:
-            self._reader.measure(moment)  # the list of parameters is another now
+        index = self._index(optimizer)
         if has_closure:
-            self._closure, self._line_search = index, False
+            self._settle()  # now, and not in the middle of the step
+            self._closure, self._evaluations = index, 0
         elif self._by_scaler == index:
             self._by_scaler = None
         else:
             self._step_closes(index)
-        several = len(self._watched.optimizers) > 1
-        self._reader.before_step(index if several else None, max(self.step, 0))
+        self._reader.before_step(index)
         self._optimizer_began = perf_counter()
 
     @_safely
     def step_ended(self, optimizer: Optimizer) -> None:
-        if patches.inside_backward():
+        if patches.inside_backward() or optimizer not in self._watched.optimizers:
             return
-        index = self._watched.index_of(optimizer)
-        if index is None:
-            return
+        index = self._index(optimizer)
         if self._optimizer_began:
             self._timing.optimizer += perf_counter() - self._optimizer_began
             self._optimizer_began = 0.0
         if self._closure == index:
-            if not self._line_search:  # the closure called no backward
+            if self._evaluations == 0:  # the closure called no backward
                 self._step_closes(index)
-            self._closure, self._line_search = None, False
-        self._reader.after_step()
+            elif self._evaluations > 1 and self._last_evaluation is not None:
+                self._reader.look_at_the_end(max(self.step, 0), self._last_evaluation)
+            self._closure, self._evaluations, self._last_evaluation = None, 0, None
+        self._reader.after_step(index, max(self.step, 0))
+        if index in self._moments:
+            self._remember(index, self._moments[index])
 
     @_safely
-    def loss_scaled(self, scaler: Any, loss: Any) -> None:
-        self._scaled_by = (scaler, loss)
+    def loss_scaled(self, scaler: Any, loss: Any, scaled: Any) -> None:
+        reference = weakref.ref(scaled) if isinstance(scaled, Tensor) else None
+        self._scaled = (scaler, reference, _loss_of([loss]))
 
     @_safely
     def scaler_steps(self, scaler: Any, optimizer: Optimizer) -> None:
-        index = self._watched.index_of(getattr(optimizer, "optimizer", optimizer))
-        if index is not None:
+        inner = getattr(optimizer, "optimizer", optimizer)
+        if self._watched.holds(inner):
+            index = self._index(inner)
             self._step_closes(index)
             self._by_scaler = index  # the optimizer's own hook comes next, unless the scaler skips
 
     def data_waited(self, seconds: float) -> None:
         self._timing.data += seconds
 
-    @_safely
-    def _training_goes_on(self) -> None:
-        """A forward pass with gradients begins: what came before it is over."""
-        self._settle()
-        self._end_validation()
-        moment = self._moment
-        if moment is not None and not moment.closed and moment.backwards and self._is_foreign():
-            self._close(None, moment)
+    def _index(self, optimizer: Optimizer) -> int:
+        """Which of ours it is; makes the roster anew if need be."""
+        watched = self._watched
+        if not watched.optimizers:
+            began = perf_counter()
+            watched.search()  # there may be more of them that step later
+            self._set_up += perf_counter() - began
+        index = watched.index_of(optimizer)
+        assert index is not None  # it holds some of our parameters
+        if watched.groups_changed():
+            watched.refresh()
+        self._rehome()
+        return index
+
+    def _rehome(self) -> None:
+        """Gradients that belonged to nobody go to the optimizers that have been found since."""
+        orphan = self._moments.get(_NOBODY)
+        roster = self._watched.roster
+        if orphan is None or orphan.closed or not roster.members:
+            return
+        del self._moments[_NOBODY]
+        for owner, members in enumerate(roster.members):
+            if any(roster.parameters[at].grad is not None for at in members):
+                moment = self._moments[owner] = Moment(
+                    list(orphan.losses), list(orphan.backwards), orphan.measured, orphan.scaler
+                )
+                self._remember(owner, moment)
+
+    def _read_inside(self, optimizer: Optimizer) -> None:
+        """An optimizer steps inside backward: its gradients are complete now and gone a moment later."""
+        if not self._watched.optimizers:
+            self._watched.optimizers.append(optimizer)  # one of maybe hundreds speaks for their learning rates
+        if self._inside is None:
+            self._inside = {}
+        if self.governor.reads:
+            held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            for parameter, norm in zip(held, norms([p.grad for p in held if p.grad is not None]), strict=True):
+                self._inside[id(parameter)] = norm
 
     # -- closing a step ------------------------------------------------------------------------------------------
 
+    def _open(self, owner: int) -> Moment:
+        moment = self._moments.get(owner)
+        if moment is None or moment.closed:
+            moment = self._moments[owner] = Moment()
+        return moment
+
+    def _remember(self, owner: int, moment: Moment) -> None:
+        roster = self._watched.roster
+        moment.remember(roster, roster.members[owner] if 0 <= owner < len(roster.members) else None)
+
     def _step_closes(self, index: int) -> None:
-        if self._by_hand:
+        if self._closed_by_hand:
             return
-        moment = self._moment
-        if moment is not None and index in moment.closed and not moment.replaced():
-            return  # a second step on the same gradients
-        if moment is None or moment.backwards == 0 or index in moment.closed:
-            optimizer = self._watched.optimizers[index]
-            if not any(p.grad is not None for group in optimizer.param_groups for p in group["params"]):
+        moment = self._moments.get(index)
+        if moment is None or moment.closed:
+            roster = self._watched.roster
+            if not any(roster.parameters[at].grad is not None for at in roster.members[index]):
                 return
+            if moment is not None and moment.untouched():
+                return  # a second step on the same gradients
             self._settle()
-            moment = self._moment = Moment(marks={"pre-step"}, sentinel=self._reader.sentinel())
+            moment = self._open(index)  # gradients that never passed a backward
+            moment.marks.add("pre-step")
             if self._taken is not None:
                 moment.losses.append(self._taken)
         self._taken = None
+        self._steps_by_itself = True
         self._close(index, moment)
 
-    def _close(self, index: int | None, moment: Moment, step: int | None = None) -> None:
-        """The step that belongs to `moment` takes place now (or, with `None`, at a place that torch does not see)."""
-        owner = -1 if index is None else index
-        first = not moment.closed
-        moment.closed.add(owner)
-        if first and moment.backwards:
-            self._steady = self._steady + 1 if moment.backwards == self._usual_backwards else 0
-            self._usual_backwards = moment.backwards
-        self._counts[owner] = self._counts.get(owner, 0) + 1
+    def _close(self, owner: int, moment: Moment, step: int | None = None) -> None:
+        """The step that uses the gradients of `moment` takes place now."""
+        moment.closed = True
+        backwards = len(moment.backwards)
+        if backwards:
+            usual, times = self._usual.get(owner, (1, 0))
+            self._usual[owner] = (backwards, times + 1 if backwards == usual else 0)
+        self._count(owner)
         if self.governor.reads:
-            self._reader.read(owner, moment, first, max(self.step, 0) if step is None else step)
+            told = bool(moment.backwards) and moment.backwards == self._told  # by another optimizer's reading
+            self._told = moment.backwards
+            self._reader.read(owner, moment, self.step if step is None else step, with_loss=not told)
         self._unsettled = True
 
-    def _abandon(self, moment: Moment) -> None:
-        """The gradients were zeroed and no step used them."""
+    def _count(self, owner: int) -> None:
+        """A step is over when an optimizer steps for the second time: a GAN's two halves are one."""
+        if self.step < 0 or owner in self._round:
+            self.step += 1
+            self._round = {owner}
+        else:
+            self._round.add(owner)
+
+    def _abandon(self, owner: int, moment: Moment) -> None:
+        """The gradients were cleared and no step used them."""
         moment.marks.add("not-stepped")
-        if any(owner >= 0 for owner in self._counts):
+        if self._steps_by_itself:
             # The loop steps at other times, so this was meant (an attack, a skipped batch): only what is broken counts.
-            moment.closed.add(-1)
+            moment.closed = True
             self._reader.glance(moment, self.step + 1)
         else:
-            self._close(None, moment)
+            self._close(owner, moment)
 
     def _is_foreign(self) -> bool:
         """Whether the optimizer is none of torch's, so that no hook will tell of its step."""
-        if self._watched.optimizers:
-            return False
         began = perf_counter()
-        found = self._watched.search()
+        found = bool(self._watched.optimizers) or self._watched.search()
         self._set_up += perf_counter() - began
+        self._rehome()
         return not found
 
     def _settle(self) -> None:
@@ -385,21 +527,24 @@ class Loop:
         seconds, self._step_began = now - self._step_began, now
         self.governor.stepped(self.step, seconds)
         self._reader.forget_step()
-        if self.governor.takes_tables and self._watched.replaced():
+        if self.governor.takes_tables and self._watched.has_new():
             self._watched.refresh()
         if self.step == _SURE_BY and not self._seen_forward and _compiles():
             self._blind("forward", "the model's forward pass is not seen: it was compiled after the watch began")
-
-        simple = self._steady >= 3 and len(self._watched.optimizers) == 1 and 0 in self._counts and self._moment
-        if not self.governor.reads and simple and not simple.scaler and self._closure is None:
+        if not self.governor.reads and self._is_plain():
             self._asleep = True
 
-    def _count_asleep(self, optimizer: Optimizer) -> None:
-        """Between readings a plain loop is not followed, which costs next to nothing: only its steps are counted."""
-        if optimizer is not self._watched.optimizers[0]:
-            return
+    def _is_plain(self) -> bool:
+        """One optimizer, and every step like the one before: such a loop need not be followed between readings."""
+        moment = self._moments.get(0)
+        if moment is None or moment.scaler is not None or self._closure is not None:
+            return False
+        return len(self._watched.optimizers) == 1 and self._usual.get(0, (1, 0))[1] >= 3
+
+    def _count_asleep(self) -> None:
+        """Between readings only the steps are counted, which costs next to nothing."""
         now = perf_counter()
-        self._counts[0] += 1
+        self._count(0)
         seconds, self._step_began = now - self._step_began, now
         self.governor.stepped(self.step, seconds)
         if self.governor.reads:
@@ -407,49 +552,19 @@ class Loop:
             self._timing.restart()
         self.governor.spend(perf_counter() - now)
 
+    @_safely
+    def _training_goes_on(self) -> None:
+        """A forward pass with gradients begins: what came before it is over."""
+        self._settle()
+        self._end_validation()
+        moment = self._moments.get(_NOBODY)
+        if moment is not None and not moment.closed and self._is_foreign():
+            self._close(_NOBODY, moment)
+
     def _end_validation(self) -> None:
-        loss = self._validation.take()
-        if loss is not None:
-            self._reader.validated(loss, max(self.step, 0))
-
-    # -- losses, scalers, optimizers inside backward -------------------------------------------------------------
-
-    def _expected_backwards(self, moment: Moment) -> int:
-        """Under steady accumulation only the last backward need be measured. Not under a scaler: if the step came
-        early after all, there would be no telling whether the gradients are still scaled."""
-        sure = self._steady >= 3 and self._closure is None and moment.scaler is None
-        return self._usual_backwards if sure else 1
-
-    def _add_loss(self, moment: Moment, roots: Sequence[Any], unscaled: Tensor | None) -> None:
-        loss = unscaled if unscaled is not None else _loss_of(roots)
-        if loss is not None:
-            if moment.scaler is not None and unscaled is None:
-                loss = loss / scale_of(moment.scaler)
-            moment.losses.append(loss)
-
-    def _scaling(self) -> tuple[Any, Tensor | None]:
-        """The scaler that this backward passed through, if any, and the loss before it was scaled, if known."""
-        if self._scaled_by is not None:
-            (scaler, loss), self._scaled_by = self._scaled_by, None
-            return scaler, _loss_of([loss])
-        given = self._scaler
-        if given is None or isinstance(given, torch.amp.GradScaler):
-            return None, None  # torch's own tells us by itself which losses it scaled
-        enabled = getattr(given, "is_enabled", None)
-        return (given if enabled is None or enabled() else None), None
-
-    def _read_inside(self, optimizer: Optimizer) -> None:
-        """An optimizer steps inside backward: its gradients are complete now and gone a moment later."""
-        if not self._watched.holds(optimizer):
-            return
-        if not self._watched.optimizers:
-            self._watched.optimizers.append(optimizer)  # one of maybe hundreds speaks for their learning rates
-        if self._inside is None:
-            self._inside = {}
-        if self.governor.reads:
-            held = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-            for parameter, norm in zip(held, norms([p.grad for p in held if p.grad is not None]), strict=True):
-                self._inside[id(parameter)] = norm
+        if self._validation.waiting:
+            for step, loss in self._validation.take():
+                self._reader.validated(loss, step)
 
 
 class _Hook:
@@ -473,9 +588,11 @@ class _BeforeForward(_Hook):
             return
         loop = self._loop
         loop._seen_forward = True
-        moment = loop._moment
-        if moment is not None and (loop._unsettled or not moment.closed) and torch.is_grad_enabled():
-            loop._training_goes_on()
+        loop._forwards += 1
+        if torch.is_grad_enabled():
+            loop._thread = get_ident()
+            if loop._unsettled or _NOBODY in loop._moments:
+                loop._training_goes_on()
         loop._forward_began = perf_counter()
 
 
@@ -506,18 +623,4 @@ def _loss_of(roots: Iterable[Any]) -> Tensor | None:
         scalars.append(root.detach() if root.ndim == 0 else root.detach().reshape(()))
     if len(scalars) < 2:
         return scalars[0] if scalars else None
-    return torch.stack([scalar.float() for scalar in scalars]).sum()
-
-
-def _divisor_of(loss: Any) -> float:
-    """The plain number that a loss was divided by, as people do under accumulation; 1 where it was not."""
-    node = getattr(loss, "grad_fn", None)
-    kind = type(node).__name__
-    if kind not in ("DivBackward0", "MulBackward0"):
-        return 1.0
-    other = getattr(node, "_saved_other", None)
-    if not isinstance(other, Tensor) or other.numel() != 1 or other.device.type != "cpu":
-        return 1.0
-    number = float(other) if kind == "DivBackward0" else 1 / (float(other) or 1.0)
-    whole = math.isfinite(number) and math.isclose(number, round(number), rel_tol=1e-6)
-    return float(round(number)) if whole else number
+    return torch.stack([one.float() for one in scalars]).sum()

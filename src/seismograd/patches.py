@@ -35,7 +35,7 @@ class Listener(Protocol):
     def gradients_taken(self, roots: Sequence[Any]) -> None: ...
     def step_starts(self, optimizer: Optimizer, has_closure: bool) -> None: ...
     def step_ended(self, optimizer: Optimizer) -> None: ...
-    def loss_scaled(self, scaler: GradScaler, loss: Any) -> None: ...
+    def loss_scaled(self, scaler: GradScaler, loss: Any, scaled: Any) -> None: ...
     def scaler_steps(self, scaler: GradScaler, optimizer: Optimizer) -> None: ...
     def data_waited(self, seconds: float) -> None: ...
     def idle(self) -> None: ...
@@ -93,11 +93,19 @@ def _install() -> None:
 
 def _replace(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     original = getattr(owner, name)
-    ours = wraps(original)(wrapper(original))
+    watching = wrapper(original)
+    live = True
+
+    @wraps(original)
+    def ours(*args: Any, **kwargs: Any) -> Any:
+        return watching(*args, **kwargs) if live else original(*args, **kwargs)
+
     setattr(owner, name, ours)
 
     def undo() -> None:
-        if getattr(owner, name) is ours:  # someone who patched after us keeps theirs, which calls ours, which is idle
+        nonlocal live
+        live = False  # someone who patched after us keeps theirs, which calls ours: that is idle from now on
+        if getattr(owner, name) is ours:
             setattr(owner, name, original)
 
     _undo.append(undo)
@@ -134,10 +142,11 @@ def _watched_engine(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _watched_scale(original: Callable[..., Any]) -> Callable[..., Any]:
     def scale(self: GradScaler, outputs: Any) -> Any:
+        scaled = original(self, outputs)
         if not torch.compiler.is_compiling() and self.is_enabled():
             for listener in tuple(_listeners):
-                listener.loss_scaled(self, outputs)
-        return original(self, outputs)
+                listener.loss_scaled(self, outputs, scaled)
+        return scaled
 
     return scale
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from seismograd.records import Finding, Reading
@@ -54,10 +55,11 @@ class Probe(Protocol):
 
     name: ClassVar[str]
 
-    def read(self, pack: Any) -> None:
-        """Adds what is to be known at this moment to `pack`, without waiting for the device."""
+    @property
+    def read(self) -> Callable[..., Any]:
+        """A method that adds what is to be known at this moment to a pack, its first argument, without waiting."""
         ...
 
     def close(self) -> None:
-        """Takes away every hook it has set."""
+        """Lets go of everything it holds."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -18,53 +19,70 @@ from seismograd.probes.memory import Memory
 from seismograd.probes.pack import Fetch, Pack, Values
 from seismograd.probes.parameters import Parameters, Updates
 from seismograd.probes.timing import Timing
-from seismograd.probes.watched import Watched
+from seismograd.probes.watched import Roster, Watched
 from seismograd.protocols import Probe
-from seismograd.readings import Draft, complete
+from seismograd.readings import Draft, bad_parameters, complete
 from seismograd.records import Reading
+from seismograd.stats.tensors import all_finite
+
+
+@dataclass(slots=True)
+class Measured:
+    """Statistics of the gradients after one backward, still on the device until the first reading fetches them."""
+
+    roster: Roster
+    places: list[int]
+    pack: Pack
+    values: Values | None = None
 
 
 @dataclass(slots=True)
 class Moment:
-    """The gradients as the last outermost backward left them, until a step uses them."""
+    """The gradients of one optimizer as the last outermost backward left them, until a step uses them."""
 
     losses: list[Tensor] = field(default_factory=list)
-    """One 0-d tensor for each backward, unscaled, still on the device."""
-    divisors: set[float] = field(default_factory=set)
-    """What the losses had been divided by just before backward; 1 stands for nothing."""
-    backwards: int = 0
-    pack: Pack | None = None
-    """The gradients' statistics, still on the device; `None` where they have not been measured."""
-    places: list[int] = field(default_factory=list)
+    """One 0-d tensor for each forward pass that led here, unscaled, still on the device."""
+    backwards: list[int] = field(default_factory=list)
+    """The numbers of the backwards that added to these gradients."""
+    measured: Measured | None = None
     scaler: Any = None
-    sentinel: tuple[Tensor, int, int] | None = None
-    """A parameter, its gradient's id and version: tells whether gradients were zeroed or replaced since."""
-    closed: set[int] = field(default_factory=set)
-    """The optimizers that have stepped on these gradients; -1 for one that torch does not know."""
-    values: Values | None = None
+    sentinel: tuple[Tensor, weakref.ref[Tensor], int] | None = None
+    """A parameter, its gradient and that one's version: tells whether gradients were changed since."""
+    closed: bool = False
     marks: set[str] = field(default_factory=set)
 
-    def loss(self) -> Tensor:
-        """That of the large batch: the mean over the backwards, or their sum where each was divided by their number."""
-        losses = self.losses
-        if len(losses) == 1:
-            return losses[0]
-        together = torch.stack([loss.float() for loss in losses])
-        return together.sum() if self.divisors == {float(len(losses))} else together.mean()
+    def loss(self) -> Tensor | None:
+        if len(self.losses) < 2:
+            return self.losses[0] if self.losses else None
+        return torch.stack([loss.float() for loss in self.losses]).mean()
 
-    def zeroed(self) -> bool:
-        """Whether the gradients were cleared, or changed in place, since."""
+    def untouched(self) -> bool:
+        """Whether the gradients are still as they were."""
         if self.sentinel is None:
             return False
-        parameter, _, version = self.sentinel
-        return parameter.grad is None or parameter.grad._version != version
+        parameter, known, version = self.sentinel
+        gradient = parameter.grad
+        return gradient is not None and gradient is known() and _version(gradient) == version
 
-    def replaced(self) -> bool:
-        """Whether other gradients stand where these stood, without a backward in between."""
-        if self.sentinel is None:
-            return True
-        parameter, identity, _ = self.sentinel
-        return parameter.grad is not None and id(parameter.grad) != identity
+    def zeroed(self) -> bool:
+        """Whether the gradients were cleared since. Waits for the device only where they were changed in place."""
+        if self.sentinel is None or self.untouched():
+            return False
+        gradient = self.sentinel[0].grad
+        return gradient is None or not bool(gradient.any())
+
+    def remember(self, roster: Roster, places: set[int] | None) -> None:
+        """Notes how the gradients are now."""
+        self.sentinel = None
+        for place in range(len(roster.parameters)) if places is None else places:
+            parameter = roster.parameters[place]
+            if parameter.grad is not None:
+                self.sentinel = (parameter, weakref.ref(parameter.grad), _version(parameter.grad))
+                return
+
+
+def _version(gradient: Tensor) -> int:
+    return 0 if gradient.is_inference() else gradient._version
 
 
 class Reader:
@@ -84,139 +102,153 @@ class Reader:
         self._take, self._fail = take, fail
         self._lag, self._rank = lag, rank
         self.timing = Timing()
-        self._gradients = Gradients(watched)
-        self._parameters = Parameters(watched)
-        self._updates = Updates(watched)
-        self._rates = LearningRates(watched)
+        self._gradients, self._parameters, self._updates = Gradients(), Parameters(), Updates()
+        self._rates, self._memory = LearningRates(), Memory()
         self._probes: list[Probe] = [
             self._gradients,
             self._parameters,
             self._updates,
             self._rates,
             self.timing,
-            Memory(),
+            self._memory,
         ]
-        self._every_time = [self._rates, *self._probes[4:]]
-        self._in_flight: tuple[Fetch, list[tuple[Draft, Fetch | None]]] | None = None
+        self._in_flight: tuple[Measured, Fetch, list[tuple[Draft, Fetch | None]]] | None = None
         self._broken = 0
         self.logged: dict[str, float | Tensor] = {}
 
     # -- gradients, while they are fresh -------------------------------------------------------------------------
 
-    def measure(self, moment: Moment) -> None:
-        pack = moment.pack = Pack()
-        self._try(self._gradients, self._gradients.read, pack)
+    def measure(self) -> Measured:
+        roster, pack = self._watched.roster, Pack()
+        places = self._try(self._gradients, self._gradients.read, pack, roster) or []
         if self._governor.takes_tables:
-            self._dear(self._gradients, self._gradients.read_more, pack)
-        moment.places = self._gradients.places
+            self._dear(self._gradients, self._gradients.read_more, pack, roster)
+        return Measured(roster, places, pack)
 
-    def measure_inside(self, moment: Moment, norms: dict[int, Tensor]) -> None:
-        """Takes the norms that were read while an optimizer stepped inside backward, by the parameters' ids."""
-        pack = moment.pack = Pack()
-        moment.marks.add("inside-backward")
-        moment.places = [at for at, p in enumerate(self._watched.parameters) if id(p) in norms]
-        pack.add("gradient/norm", [norms[id(self._watched.parameters[at])] for at in moment.places])
-
-    def sentinel(self) -> tuple[Tensor, int, int] | None:
-        for parameter in self._watched.parameters:
-            gradient = parameter.grad
-            if gradient is not None:
-                return None if gradient.is_inference() else (parameter, id(gradient), gradient._version)
-        return None
+    def measure_inside(self, norms: dict[int, Tensor]) -> Measured:
+        """From norms that were read while an optimizer stepped inside backward, by the parameters' ids."""
+        roster, pack = self._watched.roster, Pack()
+        places = [at for at, p in enumerate(roster.parameters) if id(p) in norms]
+        pack.add("gradient/norm", [norms[id(roster.parameters[at])] for at in places])
+        return Measured(roster, places, pack)
 
     # -- parameters, around the step -----------------------------------------------------------------------------
 
-    def before_step(self, owner: int | None, step: int) -> None:
+    def before_step(self, owner: int) -> None:
         if self._governor.takes_tables:
-            self._dear(self._updates, self._updates.before, owner, step)
+            self._dear(self._updates, self._updates.before, self._watched.roster, owner)
 
-    def after_step(self) -> None:
+    def after_step(self, owner: int, step: int) -> None:
         if self._governor.takes_tables:
-            self._dear(self._updates, self._updates.after)
+            self._dear(self._updates, self._updates.after, owner, step)
 
     def forget_step(self) -> None:
-        """The step that was announced did not take place, or has been measured."""
         self._updates.drop()
 
     # -- the reading ---------------------------------------------------------------------------------------------
 
-    def read(self, owner: int, moment: Moment, first: bool, step: int) -> None:
-        """The reading of one optimizer's step. `first`: no other has stepped on these gradients before."""
-        if moment.values is None and moment.pack is None:
-            if first and moment.backwards:
+    def read(self, owner: int, moment: Moment, step: int, *, with_loss: bool) -> None:
+        """The reading of one optimizer's step (-1: one that torch does not know)."""
+        measured = moment.measured
+        if measured is None:
+            if moment.backwards:
                 moment.marks.add("pre-step")
-            self.measure(moment)
+            measured = moment.measured = self.measure()
         several = owner >= 0 and len(self._watched.optimizers) > 1
-        self._rates.owner = owner if several else None
-        if not first:
-            pack = Pack()
-            self._try(self._rates, self._rates.read, pack)
-        else:
-            pack = moment.pack or Pack()
-            self._add_scalars(pack, moment)
-            for probe in tuple(self._every_time):
-                self._try(probe, probe.read, pack)
+        fetched = measured.values is not None or (self._in_flight is not None and self._in_flight[0] is measured)
+        pack = Pack() if fetched else measured.pack  # another optimizer's reading may have fetched the gradients
+        self._add_scalars(pack, moment, with_loss)
+        self._try(self._rates, self._rates.read, pack, self._watched.optimizers, owner if several else None)
+        if not fetched:
+            self._try(self.timing, self.timing.read, pack)
+            self._try(self._memory, self._memory.read, pack)
             if self._governor.takes_tables:
-                self._dear(self._parameters, self._parameters.read, pack)
-            self._try(self._updates, self._updates.read, pack)
+                self._dear(self._parameters, self._parameters.read, pack, measured.roster)
         draft = Draft(
             step=step,
+            roster=measured.roster,
+            places=measured.places,
+            host=pack.host,
             rank=self._rank,
             series=owner if several else None,
+            members=self._members(measured.roster, owner) if several else None,
             marks=frozenset(moment.marks) if moment.marks else _NO_MARKS,
-            watched=self._watched,
-            places=moment.places,
-            update_places=self._updates.places,
-            update_decay=self._updates.decay,
-            host=pack.host,
+            update=self._try(self._updates, self._updates.read, pack, max(owner, 0)),
+            models=self._watched.models,
             scaled=moment.scaler is not None,
             confirm=self._lag == 0,
             thorough=self._broken & (self._broken - 1) == 0,  # the 0th, 1st, 2nd, 4th, 8th bad reading
         )
         fetch = pack.send()
-        if not first:  # the gradients have been fetched for another optimizer already, or are on their way
-            if self._in_flight is not None:
-                self._in_flight[1].append((draft, fetch))
-            elif moment.values is not None:
-                self._take(complete(draft, {**moment.values, **fetch.values()}, own_only=True))
-            return
-        self.land()
-        if self._lag:
-            fetch.start()
-            self._in_flight = (fetch, [(draft, None)])
-            return
-        moment.values = fetch.values()
-        self._pass_on(complete(draft, moment.values))
+        if fetched and measured.values is None and self._in_flight is not None:
+            self._in_flight[2].append((draft, fetch))
+        elif fetched:
+            self._pass_on(complete(draft, {**(measured.values or {}), **fetch.values()}))
+        else:
+            self.land()
+            if self._lag:
+                fetch.start()
+                self._in_flight = (measured, fetch, [(draft, None)])
+            else:
+                measured.values = fetch.values()
+                self._pass_on(complete(draft, measured.values))
+                measured.values = _only_gradients(measured.values)
+
+    def _members(self, roster: Roster, owner: int) -> set[int] | None:
+        """The places of this optimizer's parameters on the roster that was measured."""
+        now = self._watched.roster
+        if now is roster:
+            return now.of(owner)
+        mine = {id(now.parameters[at]) for at in now.of(owner) or ()}
+        return {at for at, parameter in enumerate(roster.parameters) if id(parameter) in mine}
 
     def land(self) -> None:
         """Judges the reading that was on its way (`lag=1`)."""
-        if self._in_flight is not None:
-            (fetch, drafts), self._in_flight = self._in_flight, None
-            values = fetch.values()
-            for draft, more in drafts:
-                self._pass_on(complete(draft, {**values, **(more.values() if more else {})}, own_only=more is not None))
+        if self._in_flight is None:
+            return
+        (measured, fetch, drafts), self._in_flight = self._in_flight, None
+        values = fetch.values()
+        measured.values = _only_gradients(values)
+        for draft, own in drafts:
+            self._pass_on(complete(draft, values if own is None else {**measured.values, **own.values()}))
 
     def glance(self, moment: Moment, step: int) -> None:
-        """Reads gradients that no step will use: only what is not finite is worth a reading."""
-        pack = moment.pack
-        if pack is None:
-            return
-        self._add_scalars(pack, moment)
-        values = pack.send().values()
-        if all(math.isfinite(value) for name in ("loss", "gradient/norm") for value in values.get(name, ())):
+        """Looks at gradients that no step will use: only what is not finite is worth a reading."""
+        measured = moment.measured
+        if measured is None:
             return
         self.land()
-        draft = Draft(
+        pack = Pack() if measured.values is not None else measured.pack
+        self._add_scalars(pack, moment, with_loss=True)
+        values = {**(measured.values or {}), **pack.send().values()}
+        if all(math.isfinite(value) for name in ("loss", "gradient/norm") for value in values.get(name, ())):
+            return
+        self._pass_on(complete(self._bare_draft(step, measured, moment), values))
+
+    def _bare_draft(self, step: int, measured: Measured, moment: Moment) -> Draft:
+        return Draft(
             step=step,
+            roster=measured.roster,
+            places=measured.places,
+            host={},
             rank=self._rank,
             marks=frozenset(moment.marks),
-            watched=self._watched,
-            places=moment.places,
-            host={},
+            models=self._watched.models,
             scaled=moment.scaler is not None,
             confirm=False,
         )
-        self._take(complete(draft, values))
+
+    def look_at_the_end(self, step: int, loss: Tensor | None = None) -> None:
+        """Says so if parameters, or the last loss of a line search, have become non-finite since the last reading."""
+        if self._broken or (loss is not None and math.isfinite(float(loss))):
+            return
+        if loss is None and all_finite(self._watched.roster.parameters):
+            return
+        bad = bad_parameters(self._watched.roster, self._watched.models)
+        scalars = {} if loss is None else {"loss": float(loss)}
+        if bad is not None or scalars:
+            tables = {} if bad is None else {"nonfinite_parameter": bad}
+            self._pass_on(Reading(step, scalars, tables, self._rank, frozenset({"after-step"})))
 
     def validated(self, loss: float, step: int) -> None:
         self.land()
@@ -226,16 +258,17 @@ class Reader:
         for probe in list(self._probes):
             self._try(probe, probe.close)
 
+    # -- inside --------------------------------------------------------------------------------------------------
+
     def _pass_on(self, reading: Reading) -> None:
         if "nonfinite" in reading.tensors or "nonfinite_parameter" in reading.tensors:
             self._broken += 1
         self._take(reading)
 
-    # -- inside --------------------------------------------------------------------------------------------------
-
-    def _add_scalars(self, pack: Pack, moment: Moment) -> None:
-        if moment.losses:
-            pack.add("loss", [moment.loss()])
+    def _add_scalars(self, pack: Pack, moment: Moment, with_loss: bool) -> None:
+        loss = moment.loss() if with_loss else None
+        if loss is not None:
+            pack.add("loss", [loss])
         if moment.scaler is not None:
             scale = scale_of(moment.scaler)
             if isinstance(scale, Tensor):
@@ -245,31 +278,37 @@ class Reader:
         if self.logged:
             for name, value in self.logged.items():
                 if isinstance(value, Tensor):
-                    pack.add(name, [value])
+                    pack.add(LOGGED + name, [value])
                 else:
                     pack.host[name] = value
             self.logged.clear()
 
-    def _try(self, probe: Probe, read: Callable[..., None], *args: Any) -> None:
+    def _try(self, probe: Probe, call: Callable[..., Any], *args: Any) -> Any:
         """Runs part of a probe; one that fails is dropped, and the rest goes on."""
         if probe not in self._probes:
-            return
+            return None
         try:
-            read(*args)
+            return call(*args)
         except Exception as error:
             self._probes.remove(probe)
-            if probe in self._every_time:
-                self._every_time.remove(probe)
             self._fail(f"probe {probe.name}", error)
 
-    def _dear(self, probe: Probe, read: Callable[..., None], *args: Any) -> None:
+    def _dear(self, probe: Probe, call: Callable[..., Any], *args: Any) -> None:
         """As `_try`, for what is only done on sampled steps: the governor hears what it cost."""
         began = perf_counter()
-        self._try(probe, read, *args)
+        self._try(probe, call, *args)
         self._governor.spend_on_tables(perf_counter() - began)
 
 
 _NO_MARKS: frozenset[str] = frozenset()
+
+LOGGED = "log:"
+"""In a pack, what stands before the names of the user's own series."""
+
+
+def _only_gradients(values: Values) -> Values:
+    """What a second optimizer's reading of the same gradients may use."""
+    return {name: numbers for name, numbers in values.items() if name.startswith("gradient/")}
 
 
 def scale_of(scaler: Any) -> Tensor | float:

@@ -30,10 +30,13 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from torch import Tensor, nn
 
+    from seismograd.by_hand import ByHand
     from seismograd.loop import Loop
-    from seismograd.readings import ByHand
 
-_RESERVED = ("loss", "val_loss", "grad/", "lr/", "time/", "memory/", "amp/", "update/", "weight_decay/")
+_RESERVED = (
+    *("loss", "val_loss", "grad/", "lr/", "time/", "memory/", "amp/", "weight_decay/"),
+    *("gradient/", "parameter/", "update/"),
+)
 
 
 _PHASES = ("time/step", "time/data", "time/forward", "time/backward", "time/optimizer", "time/rest")
@@ -281,7 +284,7 @@ class TrainingDebugger:
         return self._loop
 
     def _hand(self, model: nn.Module) -> ByHand:
-        from seismograd.readings import ByHand
+        from seismograd.by_hand import ByHand
 
         if self._by_hand is None or self._by_hand[0] is not model:
             self._by_hand = (model, ByHand(model, self.rank))

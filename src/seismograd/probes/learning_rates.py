@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from seismograd.probes.pack import Pack
-from seismograd.probes.watched import Watched
+
+MOST_GROUPS = 64
+"""One group for each parameter is a habit of some: so many are read."""
 
 
 class LearningRates:
@@ -15,24 +19,21 @@ class LearningRates:
 
     name: ClassVar[str] = "learning rates"
 
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
-        self.owner: int | None = None
-        """The optimizer whose groups are read; `None` reads all."""
-
-    def read(self, pack: Pack) -> None:
+    def read(self, pack: Pack, optimizers: Sequence[Optimizer], owner: int | None) -> None:
         number = 0
-        for index, optimizer in enumerate(self._watched.optimizers):
-            for group in optimizer.param_groups:
-                if self.owner is None or self.owner == index:
-                    lr = group.get("lr")
-                    if isinstance(lr, Tensor):  # capturable optimizers keep it on the device
-                        pack.add(f"lr/{number}", [lr.detach().reshape(())])
-                    elif lr is not None:
-                        pack.host[f"lr/{number}"] = float(lr)
-                    decay = group.get("weight_decay")
-                    if decay and not isinstance(decay, Tensor):
-                        pack.host[f"weight_decay/{number}"] = float(decay)
+        for index, optimizer in enumerate(optimizers):
+            if owner is not None and owner != index:
+                number += len(optimizer.param_groups)
+                continue
+            for group in optimizer.param_groups[:MOST_GROUPS]:
+                lr = group.get("lr")
+                if isinstance(lr, Tensor):  # capturable optimizers keep it on the device
+                    pack.add(f"lr/{number}", [lr.detach().reshape(())])
+                elif lr is not None:
+                    pack.host[f"lr/{number}"] = float(lr)
+                decay = group.get("weight_decay")
+                if decay and not isinstance(decay, Tensor):
+                    pack.host[f"weight_decay/{number}"] = float(decay)
                 number += 1
 
     def close(self) -> None: ...

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from seismograd.probes.pack import Pack
-from seismograd.probes.watched import Watched
+from seismograd.probes.watched import Roster
 from seismograd.stats import tensors
 
 MOST_BYTES = 256 * 2**20
@@ -16,90 +17,91 @@ MOST_BYTES = 256 * 2**20
 
 
 class Parameters:
-    """Reads norms, largest values and spread of the parameters."""
+    """Reads norms, largest values and means of the parameters."""
 
     name: ClassVar[str] = "parameters"
 
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
-
-    def read(self, pack: Pack) -> None:
-        values = self._watched.parameters
-        if not all(tensors.there(value) for value in values):
-            return
-        pack.add("parameter/norm", tensors.norms(values))
-        pack.add("parameter/max", tensors.largest(values))
-        pack.add("parameter/mean", tensors.means(values))
+    def read(self, pack: Pack, roster: Roster) -> None:
+        values = roster.parameters
+        if all(tensors.there(value) for value in values):
+            pack.add("parameter/norm", tensors.norms(values))
+            pack.add("parameter/max", tensors.largest(values))
+            pack.add("parameter/mean", tensors.means(values))
 
     def close(self) -> None: ...
 
 
+@dataclass(slots=True)
+class Update:
+    """What one step of one optimizer did to its parameters."""
+
+    roster: Roster
+    places: list[int]
+    """The parameters, by index, that it is about."""
+    decay: list[float]
+    """For each of them the share of itself that weight decay takes in one step."""
+    copies: list[Tensor]
+    step: int = -1
+    values: dict[str, list[Tensor]] = field(default_factory=dict)
+
+
 class Updates:
-    """Compares parameters before and after an optimizer step: `before()` copies, `after()` measures."""
+    """Compares parameters before and after an optimizer's step: `before()` copies, `after()` measures."""
 
     name: ClassVar[str] = "updates"
 
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
+    def __init__(self) -> None:
         self._next = 0  # where the rotation goes on when not all parameters fit into MOST_BYTES
-        self._copies: list[Tensor] = []
-        self._results: dict[str, list[Tensor]] = {}
-        self.places: list[int] = []
-        """The parameters, by index, that the last update is about."""
-        self.decay: list[float] = []
-        """For each of them the share of itself that weight decay takes in one step."""
-        self.step = -1
+        self._under_way: dict[int, Update] = {}
+        self._done: dict[int, Update] = {}
 
-    def before(self, owner: int | None, step: int) -> None:
+    def before(self, roster: Roster, owner: int) -> None:
         """Copies what the optimizer is about to change, and reads the gradients as the optimizer gets them."""
-        parameters = self._watched.parameters
-        self.places = self._choose(owner)
-        self.decay = [self._decay_of(at) for at in self.places]
-        self.step = step
-        chosen = [parameters[at] for at in self.places]
+        places = self._choose(roster, owner)
+        chosen = [roster.parameters[at] for at in places]
         held = [p.grad if p.grad is not None else torch.zeros((), device=p.device) for p in chosen]
-        self._results = {"update/gradient": tensors.norms(held)}
-        self._copies = [tensors.dense(p).clone() for p in chosen]
+        update = Update(
+            roster, places, [_decay_of(roster, at) for at in places], [tensors.dense(p).clone() for p in chosen]
+        )
+        update.values["update/gradient"] = tensors.norms(held)
+        self._under_way[owner] = update
 
-    def after(self) -> None:
-        if not self._copies:
+    def after(self, owner: int, step: int) -> None:
+        update = self._under_way.pop(owner, None)
+        if update is None:
             return
-        before, self._copies = self._copies, []
-        if not all(tensors.there(self._watched.parameters[at]) for at in self.places):
-            self._results = {}
+        parameters = [update.roster.parameters[at] for at in update.places]
+        if not all(tensors.there(parameter) for parameter in parameters):
             return
-        now = [tensors.dense(self._watched.parameters[at]) for at in self.places]
-        deltas = torch._foreach_sub(now, before)
-        self._results["update/norm"] = tensors.norms(deltas)
-        self._results["update/old"] = tensors.norms(before)
-        self._results["update/changed"] = [torch.count_nonzero(delta) / max(1, delta.numel()) for delta in deltas]
+        deltas = torch._foreach_sub([tensors.dense(p) for p in parameters], update.copies)
+        update.step = step
+        update.values["update/norm"] = tensors.norms(deltas)
+        update.values["update/old"] = tensors.norms(update.copies)
+        update.values["update/changed"] = [torch.count_nonzero(delta) / max(1, delta.numel()) for delta in deltas]
+        update.copies = []
+        self._done[owner] = update
 
     def drop(self) -> None:
-        """The step did not take place: forget the copies."""
-        if self._copies:
-            self._copies, self._results = [], {}
+        """What was announced and did not take place (a scaler skipped it): forget the copies."""
+        self._under_way.clear()
 
-    def read(self, pack: Pack) -> None:
-        if "update/norm" not in self._results:
-            return
-        for name, values in self._results.items():
-            pack.add(name, values)
-        pack.host["update/step"] = float(self.step)
-        self._results = {}
+    def read(self, pack: Pack, owner: int) -> Update | None:
+        """Adds the newest update of this optimizer, once."""
+        update = self._done.pop(owner, None)
+        if update is not None:
+            for name, values in update.values.items():
+                pack.add(name, values)
+            pack.host["update/step"] = float(update.step)
+        return update
 
     def close(self) -> None:
-        self._copies, self._results = [], {}
+        self._under_way, self._done = {}, {}
 
-    def _choose(self, owner: int | None) -> list[int]:
+    def _choose(self, roster: Roster, owner: int) -> list[int]:
         """All trainable parameters of one optimizer, or as many in turn as fit into `MOST_BYTES`."""
-        parameters, owners = self._watched.parameters, self._watched.owners
+        parameters = roster.parameters
         mine = [
-            at
-            for at, parameter in enumerate(parameters)
-            if parameter.requires_grad
-            and owners[at] >= 0
-            and (owner is None or owners[at] == owner)
-            and tensors.there(parameter)
+            at for at in sorted(roster.members[owner]) if parameters[at].requires_grad and tensors.there(parameters[at])
         ]
         chosen: list[int] = []
         size = 0
@@ -112,9 +114,10 @@ class Updates:
             chosen.append(at)
         return sorted(chosen)
 
-    def _decay_of(self, at: int) -> float:
-        group = self._watched.group_of(at)
-        lr, decay = (group.get("lr"), group.get("weight_decay")) if group else (None, None)
-        if lr is None or not decay or isinstance(lr, Tensor) or isinstance(decay, Tensor):
-            return 0.0
-        return float(lr) * float(decay)
+
+def _decay_of(roster: Roster, place: int) -> float:
+    group = roster.group_of(place) or {}
+    lr, decay = group.get("lr"), group.get("weight_decay")
+    if lr is None or not decay or isinstance(lr, Tensor) or isinstance(decay, Tensor):
+        return 0.0
+    return float(lr) * float(decay)

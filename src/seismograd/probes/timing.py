@@ -33,7 +33,8 @@ class Timing:
         if self.forward:
             host["time/forward"] = self.forward
         host["time/backward"] = self.backward
-        host["time/optimizer"] = self.optimizer
+        if self.optimizer:
+            host["time/optimizer"] = self.optimizer
         host["time/rest"] = max(0.0, whole - self.data - self.forward - self.backward - self.optimizer - self.own)
         self.data = self.forward = self.backward = self.optimizer = self.own = 0.0
         self._began = now

@@ -67,9 +67,16 @@ def _wide_norms(values: list[Tensor], wide: torch.dtype) -> Sequence[Tensor]:
 
 
 def total(tensors: Sequence[Tensor]) -> list[float]:
-    """The norms of `tensors` on the host: one sync a device."""
-    found = norms(tensors)
-    return torch.stack([norm.double().cpu() for norm in found]).tolist() if found else []
+    """The norms of `tensors` on the host, device by device: one sync each."""
+    by_device: dict[torch.device, list[Tensor]] = {}
+    for norm in norms(tensors):
+        by_device.setdefault(norm.device, []).append(norm.float() if norm.device.type == "mps" else norm.double())
+    return [value for found in by_device.values() for value in torch.stack(found).tolist()]
+
+
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether everything is finite, as far as norms tell: one sync a device. What overflows a norm counts as not."""
+    return all(math.isfinite(value) for value in total([tensor for tensor in tensors if there(tensor)]))
 
 
 def gradient_norm(parameters: Iterable[Tensor]) -> float:
