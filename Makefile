@@ -15,7 +15,7 @@ demo: .venv/.base ## watch a sick training loop, name its fault, write demo-repo
 	$(BIN)/seismograd demo --report demo-report.json
 
 test: .venv/.dev ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: .venv/.dev ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff format --check

@@ -2,21 +2,21 @@
 
     python benchmarks/overhead.py [--quick] [--only mlp] [--steps 2000]
 
-Each row compares two copies of one model. Blocks of steps alternate between them, and the patches that a watch sets in
-torch are taken away for the unwatched blocks. The ratio is that of the medians over blocks, with a bootstrap 95 %
-interval that resamples pairs of neighbouring blocks, so that what else runs on the machine falls on both sides alike.
-`cpu` is the same ratio in CPU time of the thread, `mean` that of the means, which also holds rare dear steps that a
-median of blocks can miss. What a watch may use freely at its start is taken away first: this is the steady state.
+Each row trains one model. Short blocks of watched and unwatched steps alternate, and everything that a watch sets in
+torch and on the model is taken away for the unwatched ones. (Two copies of a model would not do: they can differ by a
+fifth, by where they lie in memory.) The ratio is that of the medians over blocks, with a bootstrap 95 % interval that
+resamples pairs of neighbouring blocks, so that what else runs on the machine falls on both sides alike. `cpu` is the
+same ratio in CPU time of the thread, `mean` that of the means, which also holds rare dear steps that a median of blocks
+can miss. What a watch may use freely at its start is taken away first: this is the steady state.
 
-The variant `nothing` compares two unwatched copies. Its ratio would be 1 on a quiet machine: where it is not, its
-distance from 1 is the noise, and no smaller overhead can be told from this table.
+The variant `nothing` compares unwatched blocks with unwatched ones. Its ratio would be 1 on a quiet machine: where it
+is not, its distance from 1 is the noise, and no smaller overhead can be told from this table.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import copy
 import json
 import platform
 import statistics
@@ -117,24 +117,23 @@ def cases(quick: bool) -> list[Case]:
         def build() -> tuple[nn.Module, list[Tensor]]:
             return nn.Sequential(*(Residual(64) for _ in range(depth))), [torch.randn(64, 64) for _ in range(4)]
 
-        return Case(f"mlp-{depth}-layers", build, max(160, 20_000 // depth))
+        return Case(f"mlp-{depth}-layers", build, {10: 900, 100: 144}.get(depth, 36))
 
     depths = (5, 10) if quick else (10, 100, 1000)
-    return [Case("mlp", mlp, 3000), Case("cnn", cnn, 600), Case("transformer", transformer, 400), *map(deep, depths)]
+    return [Case("mlp", mlp, 1500), Case("cnn", cnn, 300), Case("transformer", transformer, 240), *map(deep, depths)]
 
 
 # -- one side of a comparison --------------------------------------------------------------------------------------
 
 
 class Side:
-    """One copy of a model with its optimizer, which can do steps; `block` times some of them."""
+    """One way to train a model; `block` times some of its steps."""
 
-    def __init__(self, model: nn.Module, inputs: list[Tensor]) -> None:
-        self.model, self.inputs = model, inputs
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, inputs: list[Tensor]) -> None:
+        self.model, self.optimizer, self.inputs = model, optimizer, inputs
         self.labels = [
             torch.randint(0, 10, (len(x),), generator=torch.Generator().manual_seed(at)) for at, x in enumerate(inputs)
         ]
-        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
         self.after_backward: Callable[[nn.Module], object] | None = None
         self.around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
         self._at = 0
@@ -179,10 +178,16 @@ def anomalies() -> Iterator[None]:
 class Paused:
     """Lets a watch listen only inside its own blocks; outside them torch is as if it were not there."""
 
-    def __init__(self, watch: TrainingDebugger) -> None:
+    def __init__(self, watch: TrainingDebugger, model: nn.Module) -> None:
         self._loop: Any = watch._loop
-        self._left = perf_counter()
+        self._model = model
+        self._pause()
+
+    def _pause(self) -> None:
         patches.forget(self._loop)
+        while self._loop._handles:
+            self._loop._handles.pop().remove()
+        self._left = perf_counter()
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
@@ -190,11 +195,11 @@ class Paused:
         self._loop._step_began += away  # the governor must not take the pause for a long step
         self._loop._reader.timing._began += away
         patches.listen(self._loop)
+        self._loop._set_hooks([self._model])
         try:
             yield
         finally:
-            patches.forget(self._loop)
-            self._left = perf_counter()
+            self._pause()
 
 
 # -- measuring -----------------------------------------------------------------------------------------------------
@@ -223,11 +228,12 @@ class Row:
 def compare(case: Case, variant: str, steps: int, pairs: int) -> Row:
     torch.manual_seed(0)
     model, inputs = case.build()
-    plain, other = Side(model, inputs), Side(copy.deepcopy(model), inputs)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    plain, other = Side(model, optimizer, inputs), Side(model, optimizer, inputs)
     watch: TrainingDebugger | None = None
     if variant in LEVELS:
-        watch = open_watch(other.model, other.optimizer, level=variant, sinks=[Memory(100)], strict=True)
-        other.around = Paused(watch)
+        watch = open_watch(model, optimizer, level=variant, sinks=[Memory(100)], strict=True)
+        other.around = Paused(watch, model)
     elif variant == "detect_anomaly":
         other.around = anomalies
     elif variant == "naive loop":
@@ -377,11 +383,11 @@ def main(arguments: list[str] | None = None) -> None:
     chosen, variants = _chosen(parser, known, options.only)
     torch.set_num_threads(1)
     console = Console() if sys.stdout.isatty() else Console(width=120)
-    pairs = options.pairs or (4 if options.quick else 20)
+    pairs = options.pairs or (4 if options.quick else 0)
     rows: list[Row] = []
     for case in chosen:
         steps = options.steps or (40 if options.quick else case.steps)
-        parts = pairs if options.quick or steps >= 20 * pairs else max(4, steps // 20)
+        parts = pairs or max(8, steps // 12)
         for variant in variants:
             with console.status(f"{case.name}, {variant}"):
                 row = compare(case, variant, steps, parts)

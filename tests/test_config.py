@@ -55,6 +55,11 @@ def test_limits_of_a_detector_are_set(project):
         ("[tool.seismograd.limits.overfitting]\nvalidation = 9\n", "has no limit 'validation'.*validations"),
         ("[tool.seismograd]\nlimits = 3\n", "table for each finding id"),
         ("[tool.seismograd]\nlevel = 'loud'\n", "'loud' is unknown"),
+        ("[tool.seismograd]\nbudget = 'a'\n", "budget is 'a', not a number"),
+        ("[tool.seismograd]\nbudget = true\n", "budget is True, not a number"),
+        ("[tool.seismograd]\nignore = 3\n", "list of finding ids"),
+        ("[tool]\nseismograd = 3\n", "is 3, not a table"),
+        ("[tool.seismograd.limits.overfitting]\nvalidations = '12'\n", "validations is '12', not a number"),
     ],
 )
 def test_mistakes_are_named(project, text, words):
@@ -73,6 +78,14 @@ def test_files_without_the_table_do_not_matter(project, tmp_path):
 def test_ignoring_what_does_not_exist_is_said():
     with pytest.warns(UserWarning, match="'loss-spikes' names no finding.*'loss-spike'"):
         sg.TrainingDebugger(ignore="loss-spikes")
+
+
+def test_limits_and_ignored_ids_that_do_not_exist_are_said(project):
+    project("[tool.seismograd]\nignore = ['loss-spikes']\n[tool.seismograd.limits.overfit]\nx = 1\n")
+    with pytest.warns(UserWarning, match="names no finding") as told:
+        sg.TrainingDebugger()
+    assert {"overfit" in str(w.message) or "loss-spikes" in str(w.message) for w in told} == {True}
+    assert len(told) == 2
 
 
 def test_detectors_of_ones_own_replace_the_default_ones():

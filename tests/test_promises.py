@@ -572,7 +572,7 @@ def test_nothing_is_left_after_an_error_in_the_loop(training: Training, error: t
     with pytest.raises(error):
         train()
     assert _traces(training.model, training.optimizer) == before
-    assert watch.status == "crashed"
+    assert watch.status == ("crashed" if error is ValueError else "healthy")  # ended on purpose, it did not crash
 
 
 def test_nothing_is_left_when_closed_in_the_middle_of_a_step(training: Training) -> None:

@@ -150,3 +150,33 @@ def test_two_runs_in_one_process_are_told_apart(loop):
         step()
     assert first.id != second.id
     assert (first.report()["run"]["steps"], second.report()["run"]["steps"]) == (1, 2)
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (SystemExit(3), 3), (SystemExit("text"), 1)])
+def test_a_run_that_is_ended_has_not_crashed(loop, error, code):
+    model, optimizer, step = loop
+    with pytest.raises(type(error)), sg.watch(model, optimizer, sinks=[]) as watch:  # noqa: PT012
+        step()
+        raise error
+    run = watch.report()["run"]
+    assert run["status"] == "healthy"
+    assert run["exit"]["code"] == code
+    assert type(error).__name__ in run["exit"]["exception"]
+
+
+def test_a_gan_counts_steps_once():
+    torch.manual_seed(0)
+    models = [nn.Linear(2, 1), nn.Linear(2, 1)]
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+    with sg.watch(models, optimizers, sinks=[]) as watch:
+        for _ in range(2):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                optimizer.zero_grad()
+                (model(torch.ones(1, 2)).sum() * math.nan).backward()
+                optimizer.step()
+    summary = watch.get_training_summary()
+    assert (summary["total_steps"], summary["anomaly_steps"], summary["anomaly_rate"]) == (2, 2, 1.0)
+
+
+def test_nothing_measured_is_not_zero():
+    assert sg.TrainingDebugger().report()["run"]["overhead"]["measured"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -22,7 +23,10 @@ class Config:
     path: Path | None = None
 
     def apply(self, detectors: Iterable[Detector]) -> tuple[Detector, ...]:
-        """`detectors` with the limits that the file sets."""
+        """`detectors` with the limits that the file sets; a limit of what does not exist is warned of."""
+        detectors = tuple(detectors)
+        for wrong in sorted(set(self.limits) - {detector.id for detector in detectors}):
+            warnings.warn(f"{self.path}: [tool.seismograd.limits.{wrong}] names no finding", UserWarning, stacklevel=4)
         return tuple(self._adjusted(detector) for detector in detectors)
 
     def _adjusted(self, detector: Detector) -> Detector:
@@ -31,6 +35,11 @@ class Config:
             return detector
         known = {part.name for part in fields(detector)}  # type: ignore[arg-type]
         unknown = sorted(set(wanted) - known)
+        for name, value in wanted.items():
+            if name in known and (isinstance(value, bool) or not isinstance(value, (int, float))):
+                raise ValueError(
+                    f"{self.path}: [tool.seismograd.limits.{detector.id}] {name} is {value!r}, not a number"
+                )
         if unknown:
             raise ValueError(
                 f"{self.path}: [tool.seismograd.limits.{detector.id}] has no limit {unknown[0]!r}: "
@@ -56,15 +65,20 @@ def find_config(start: Path | None = None) -> Config:
     return Config()
 
 
-def _parse(table: Mapping[str, Any], path: Path) -> Config:
+def _parse(table: Any, path: Path) -> Config:
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{path}: [tool.seismograd] is {table!r}, not a table")
     known = {"level", "budget", "ignore", "limits"}
     unknown = sorted(set(table) - known)
     if unknown:
         raise ValueError(f"{path}: [tool.seismograd] has an unknown key {unknown[0]!r}: known are {sorted(known)}")
     ignore = table.get("ignore", [])
-    if isinstance(ignore, str) or not all(isinstance(item, str) for item in ignore):
+    if not isinstance(ignore, list) or not all(isinstance(item, str) for item in ignore):
         raise ValueError(f"{path}: [tool.seismograd] ignore is {ignore!r}: it takes a list of finding ids")
+    budget = table.get("budget")
+    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, (int, float))):
+        raise ValueError(f"{path}: [tool.seismograd] budget is {budget!r}, not a number")
     limits = table.get("limits", {})
     if not isinstance(limits, dict) or not all(isinstance(item, dict) for item in limits.values()):
         raise ValueError(f"{path}: [tool.seismograd.limits] takes a table for each finding id")
-    return Config(table.get("level"), table.get("budget"), tuple(ignore), limits, path)
+    return Config(table.get("level"), budget, tuple(ignore), limits, path)

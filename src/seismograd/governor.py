@@ -11,6 +11,9 @@ _SPACING = {DebugLevel.ADVANCED: 10, DebugLevel.EXTREME: 1}
 _FOR_TABLES = 0.4
 """The part of the budget that the dear tables may use, where the level takes them."""
 
+_VISIBLE = 0.8
+"""The part of the budget that may be spent by the clock: the rest is for what no timer sees, caches above all."""
+
 GRACE = 0.75
 """Seconds of its own time that the watch may use before it has earned them."""
 
@@ -62,7 +65,7 @@ class Governor:
         self._step_own = self._step_tables = 0.0
         self.own += own
         self.elapsed += seconds
-        income = self.budget * seconds
+        income = _VISIBLE * self.budget * seconds
         if self.level is not DebugLevel.BASIC:
             self._table_purse += _FOR_TABLES * income - tables
             income -= _FOR_TABLES * income

@@ -44,8 +44,7 @@ class Judge:
 
     @property
     def status(self) -> str:
-        worst = max((f.severity.weight for f in self._findings.values()), default=0)
-        return ("healthy", "warning", "critical")[worst]
+        return status_of(self._findings.values())
 
     def observe(self, reading: Reading) -> list[Finding]:
         """Judges one reading; returns the findings that are new or go on at this step."""
@@ -85,6 +84,7 @@ class Judge:
             merged = replace(
                 merged,
                 severity=finding.severity,
+                where=finding.where,
                 message=finding.message,
                 evidence={**known.evidence, **finding.evidence},
                 recommendations=finding.recommendations,
@@ -166,6 +166,12 @@ class Judge:
 
 def _same_run(cause: Finding, effect: Finding) -> bool:
     return cause.rank == effect.rank and cause.evidence.get("series") == effect.evidence.get("series")
+
+
+def status_of(findings: Iterable[Finding]) -> str:
+    """`healthy`, `warning` or `critical`: that of the worst finding."""
+    worst = max((finding.severity.weight for finding in findings), default=0)
+    return ("healthy", "warning", "critical")[worst]
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

@@ -171,6 +171,10 @@ class AnomalyDetectionHook:
 
 
 def _number(value: Any) -> float:
+    """A plain or 0-d number as a float, whoever's array it is."""
+    size = getattr(value, "numel", None)
+    if callable(size) and size() != 1:
+        raise ValueError(f"a loss of {size()} elements is no number: give its mean, or its sum")
     return float(value.item() if hasattr(value, "item") else value)
 
 

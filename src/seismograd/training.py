@@ -63,7 +63,7 @@ class TrainingDebugger:
         config = find_config()
         self._level = DebugLevel.of(level or config.level or DebugLevel.ADVANCED)
         budget = config.budget if budget is None else budget
-        if budget is not None and not 0 < budget <= 1:
+        if budget is not None and (isinstance(budget, bool) or not 0 < budget <= 1):
             raise ValueError(f"budget {budget!r} is no share of a step: give a number above 0 and at most 1")
         self.governor = Governor(self._level, budget)
         self.strict = strict
@@ -90,13 +90,14 @@ class TrainingDebugger:
         self._counts = dict.fromkeys(("total_steps", "anomaly_steps", *_COUNTED), 0)
         self.memory: deque[dict[str, float]] = deque(maxlen=1000)
         self._times = dict.fromkeys(("readings", *_PHASES), 0.0)
+        self._counted_at: dict[str, int] = {}
         self._seen: list[Finding] = []
         self._last_step = -1
-        self._last_loss: dict[str, float] = {}
+        self._latest: dict[str, float] = {}
         self._started = datetime.now(UTC)
         self._ended: datetime | None = None
         self._exit: dict[str, Any] = {"code": None, "exception": None}
-        self._closed = False
+        self._crashed = self._closed = False
         self._pid = os.getpid()
 
     # -- the watch -----------------------------------------------------------------------------------------------
@@ -118,7 +119,7 @@ class TrainingDebugger:
     @property
     def status(self) -> str:
         """`healthy`, `warning`, `critical`, or `crashed`."""
-        return "crashed" if self._exit["exception"] else self._judge.status
+        return "crashed" if self._crashed else self._judge.status
 
     def observe(self, loss: Tensor | float) -> None:
         """Says by hand: the gradients are complete now, and this is their loss."""
@@ -158,6 +159,7 @@ class TrainingDebugger:
             return
         if self._loop is not None:
             self._loop.close()
+        self._by_hand = None
         self._ended = datetime.now(UTC)
         report = self.report()
         for sink in list(self._sinks):
@@ -169,8 +171,9 @@ class TrainingDebugger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
-            self._exit = {"code": 1, "exception": f"{type(error).__name__}: {error}".rstrip(": ")}
+        if error is not None:
+            self._exit = {"code": _exit_code(error), "exception": f"{type(error).__name__}: {error}".rstrip(": ")}
+            self._crashed = isinstance(error, Exception)  # Ctrl-C and sys.exit() end a run, they do not break it
         self.close()
 
     # -- by hand -------------------------------------------------------------------------------------------------
@@ -205,8 +208,8 @@ class TrainingDebugger:
         seen = [finding for finding in self._seen if finding.severity is not Severity.INFO]
         return {
             "step": step,
-            "loss": self._last_loss.get("loss"),
-            "gradient_norm": self._last_loss.get("grad/norm"),
+            "loss": self._latest.get("loss"),
+            "gradient_norm": self._latest.get("grad/norm"),
             "anomalies": [finding.id for finding in seen],
             "has_anomaly": bool(seen),
             **{name: self._counts[name] > before[name] for name in _COUNTED},
@@ -258,7 +261,7 @@ class TrainingDebugger:
                 "overhead": self._overhead(),
             },
             findings=findings,
-            summary={**self.get_training_summary(), "last": self._last_loss},
+            summary={**self.get_training_summary(), "last": self._latest},
             events=list(self.events),
             memory=list(self.memory),
             performance=self._performance(),
@@ -294,14 +297,14 @@ class TrainingDebugger:
         """The one way in: every reading is judged, counted and written here."""
         self._seen = self._judge.observe(reading)
         scalars = reading.scalars
-        self._last_loss.update(scalars)
+        self._latest.update(scalars)
         if "time/step" in scalars:
             self._add_times(scalars)
-        if reading.step != self._last_step and len(scalars) > 1:
+        if reading.step != self._last_step and not _ONLY_VALIDATION.issuperset(scalars):
             self._counts["total_steps"] += 1
         self._last_step = max(self._last_step, reading.step)
         if self._seen:
-            self._count(self._seen)
+            self._count(self._seen, reading.step)
         for sink in self._sinks:
             try:
                 sink.write_reading(reading)
@@ -330,17 +333,18 @@ class TrainingDebugger:
         elapsed = self.governor.elapsed
         return self.governor.steps / elapsed if elapsed else None
 
-    def _count(self, seen: Sequence[Finding]) -> None:
+    def _count(self, seen: Sequence[Finding], step: int) -> None:
+        """Counts steps, not readings: a GAN's two readings of one step are one."""
         ids = {finding.id for finding in seen if finding.severity is not Severity.INFO}
-        if ids:
-            self._counts["anomaly_steps"] += 1
-        for name, counted in _COUNTED.items():
-            if ids & counted:
+        for name, counted in {"anomaly_steps": ids, **_COUNTED}.items():
+            if ids & counted and self._counted_at.get(name) != step:
+                self._counted_at[name] = step
                 self._counts[name] += 1
 
     def _overhead(self) -> dict[str, Any]:
         governor = self.governor
-        result: dict[str, Any] = {"budget": governor.budget, "measured": round(governor.share, 5)}
+        measured = round(governor.share, 5) if governor.elapsed else None
+        result: dict[str, Any] = {"budget": governor.budget, "measured": measured}
         if governor.read_steps < governor.steps:
             result["steps_read"] = round(governor.read_steps / governor.steps, 4)
         return result
@@ -367,7 +371,7 @@ class TrainingDebugger:
             return
         self._broken.add(part)
         self._blind(part, f"{type(error).__name__}: {error}")
-        text = f"seismograd: {part} failed and was dropped, training goes on ({type(error).__name__}: {error})"
+        text = f"seismograd: {part} failed, training goes on without it ({type(error).__name__}: {error})"
         try:
             warnings.warn(text, RuntimeWarning, stacklevel=4)
         except Exception:  # the user turns warnings into errors: this one must not reach the loop
@@ -391,6 +395,8 @@ class TrainingDebugger:
             )
         )
 
+
+_ONLY_VALIDATION = frozenset({"val_loss"})
 
 _COUNTED: dict[str, frozenset[str]] = {
     "gradient_explosions": frozenset({"gradient-explosion"}),
@@ -468,13 +474,20 @@ def _detectors(detectors: Iterable[Detector] | None) -> tuple[Detector, ...]:
 
 
 def _ignored(given: Iterable[str] | str, configured: Iterable[str], detectors: Iterable[Detector]) -> set[str]:
-    ids = {given} if isinstance(given, str) else set(given)
+    ids = ({given} if isinstance(given, str) else set(given)) | set(configured)
     known = {detector.id for detector in detectors} | {"blind-probe"}
     for wrong in sorted(ids - known):
         close = difflib.get_close_matches(wrong, known, 1)
         hint = f": did you mean {close[0]!r}?" if close else ""
         warnings.warn(f"ignore={wrong!r} names no finding of this version{hint}", UserWarning, stacklevel=4)
-    return ids | set(configured)
+    return ids
+
+
+def _exit_code(error: BaseException) -> int:
+    """What Python would exit with."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
 def _sinks(sinks: Iterable[Any] | None) -> list[Sink]:

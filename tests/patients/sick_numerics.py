@@ -309,7 +309,7 @@ def deep_tanh_small_weights() -> sg.TrainingDebugger:
     return fit(model, torch.optim.SGD(model.parameters(), lr=0.05), *data.blobs(), 250)
 
 
-@sick("gradient-vanishing", "loss-plateau")
+@sick("gradient-vanishing", "loss-plateau", missed="it needs the activations (saturated-units)")
 def saturated_sigmoid_output() -> sg.TrainingDebugger:
     """Raw pixels of 0..255 into sigmoids with large weights: every unit is at 0 or 1, nothing gets back."""
     x = 255 * torch.rand(400, 50)

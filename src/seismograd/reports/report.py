@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import seismograd
-from seismograd.judge import ranked
+from seismograd.judge import ranked, status_of
 from seismograd.records import Finding, Severity, Where, strict
 
 SCHEMA = 1
@@ -44,7 +44,7 @@ def build_report(
     about["exit"] = {**_RUN["exit"], **(run.get("exit") or {})}
     about["overhead"] = {**_RUN["overhead"], **(run.get("overhead") or {})}
     if about["status"] is None:
-        about["status"] = "crashed" if about["exit"]["exception"] else _status(in_order)
+        about["status"] = "crashed" if about["exit"]["exception"] else status_of(in_order)
     report: dict[str, Any] = strict(
         {
             "schema": SCHEMA,
@@ -58,11 +58,6 @@ def build_report(
         }
     )
     return report
-
-
-def _status(findings: Sequence[Finding]) -> str:
-    worst = max((finding.severity.weight for finding in findings), default=0)
-    return ("healthy", "warning", "critical")[worst]
 
 
 def finding_of(data: Mapping[str, Any]) -> Finding:

@@ -28,7 +28,8 @@ class LossPlateau:
     fall by more than one and a half; its mean has to be known to within `precision` of it. A flat stretch is a
     plateau only where progress was certainly to be had:
 
-    - the weights stay the same to the last bit while a strong gradient reaches them, for `patience` steps;
+    - the weights stay the same to the last bit while a strong gradient reaches them that weight decay cannot balance,
+      for `patience` steps;
     - the loss itself has stayed the same since the first readings (within a ten-thousandth), for `patience` steps,
       and nothing is known of weights and gradients;
     - the loss is what guessing among the model's own outputs gives, and does not fall below it, for two and a half
@@ -165,7 +166,12 @@ class _Checker:
         if table is None or gradients is None or sizes is None or pushes is None or "amp-skipped" in reading.marks:
             return
         pushed = {gradients.names[at]: float(pushes[at]) for at in self._weights.rows(gradients) if pushes[at] > 0.0}
-        norms = {table.names[at]: float(sizes[at]) for at in self._weights.rows(table) if table.names[at] in pushed}
+        decay = max((value for name, value in reading.scalars.items() if name.startswith("weight_decay/")), default=0.0)
+        norms = {
+            table.names[at]: float(sizes[at])
+            for at in self._weights.rows(table)
+            if pushed.get(table.names[at], 0.0) > 3.0 * decay * float(sizes[at])  # else decay may hold the balance
+        }
         if loss and math.isfinite(loss):
             self._effect = sum(pushed[name] * size for name, size in norms.items()) / abs(loss)
         same = len(norms) > 0 and norms == self._norms and self._effect > _STRONG

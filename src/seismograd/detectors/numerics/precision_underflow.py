@@ -28,8 +28,9 @@ class PrecisionUnderflow:
     On sampled updates, over the weight matrices that had a gradient: the share of their elements whose bits changed,
     in the median below `changed` for `samples` updates in a row. A learning rate of zero or at the end of its decay,
     gradients that are zero in most elements, gradients that have died down with convergence or are so small that
-    moving every weight by its own size would not change the loss by `effect` of it (a minimum), and a rate below
-    `aim` of the weights, which no dtype could follow, are no underflow.
+    moving every weight by its own size would not change the loss by `effect` of it (a minimum), weights on which decay
+    pulls as strongly as the gradient pushes, and a rate below `aim` of the weights, which no dtype could follow, are no
+    underflow.
 
     What to try
     -----------
@@ -84,6 +85,9 @@ class _Checker:
         self._rate = max(self._rate, *lr)
         rows = self._weights.rows(table)
         rows = rows[(gradients[rows] > 0.0) & np.isfinite(gradients[rows])]
+        decay = column(table, "decay")
+        if decay is not None:  # where decay pulls as strongly as the gradient pushes, standing still is the optimum
+            rows = rows[decay[rows] < 0.3 * min(lr) * gradients[rows]]
         dense = [at for at in rows.tolist() if table.names[at] not in self._sparse]
         if min(lr) <= 0.01 * self._rate or len(dense) < 1:
             self._still.clear()
