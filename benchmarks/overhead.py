@@ -120,7 +120,7 @@ def cases(quick: bool) -> list[Case]:
         return Case(f"mlp-{depth}-layers", build, {10: 900, 100: 144}.get(depth, 36))
 
     depths = (5, 10) if quick else (10, 100, 1000)
-    return [Case("mlp", mlp, 1500), Case("cnn", cnn, 300), Case("transformer", transformer, 240), *map(deep, depths)]
+    return [Case("mlp", mlp, 1500), Case("cnn", cnn, 240), Case("transformer", transformer, 96), *map(deep, depths)]
 
 
 # -- one side of a comparison --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ _SPACING = {DebugLevel.ADVANCED: 10, DebugLevel.EXTREME: 1}
 _FOR_TABLES = 0.4
 """The part of the budget that the dear tables may use, where the level takes them."""
 
-_VISIBLE = 0.8
+_VISIBLE = 2 / 3
 """The part of the budget that may be spent by the clock: the rest is for what no timer sees, caches above all."""
 
 GRACE = 0.75
