@@ -23,7 +23,7 @@ from seismograd.probes.watched import Roster, Watched
 from seismograd.protocols import Probe
 from seismograd.readings import Draft, bad_parameters, complete
 from seismograd.records import Reading
-from seismograd.stats.tensors import all_finite
+from seismograd.stats.tensors import all_finite, dense
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class Moment:
         if self.sentinel is None or self.untouched():
             return False
         gradient = self.sentinel[0].grad
-        return gradient is None or not bool(gradient.any())
+        return gradient is None or not bool(dense(gradient).any())
 
     def remember(self, roster: Roster, places: set[int] | None) -> None:
         """Notes how the gradients are now."""

@@ -416,3 +416,15 @@ def test_what_has_odd_shapes_and_dtypes(watching):
     assert "parameter" in run.readings[0].tensors
     with sg.watch(model, sinks=[]) as watch, pytest.raises(ValueError, match="gradient/norm"):
         watch.log("gradient/norm", 3.0)
+
+
+def test_sparse_gradients_that_are_cleared_in_place(watching):
+    model = nn.Embedding(10, 2, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = watching(model, optimizer)
+    for number in range(4):
+        model(torch.tensor([1, 2])).sum().backward()
+        if number % 2:
+            optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+    assert len([r for r in run.readings if "not-stepped" not in r.marks]) == 2
