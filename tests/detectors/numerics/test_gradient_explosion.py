@@ -51,3 +51,18 @@ def test_across_depth(lab):
     assert finding.severity == "warning"
     even = lab.reading(0, 6, gradient_norm=2.0 ** -np.arange(6.0))
     assert lab.run(GradientExplosion(), [even]) == []
+
+
+def test_a_gradient_that_rises_with_its_loss_is_left_to_the_loss():
+    """A first reward: targets of another size."""
+    from seismograd.detectors.numerics.gradient_explosion import GradientExplosion
+    from seismograd.judge import judge_all
+    from seismograd.records import Reading
+
+    def run(later_loss):
+        calm = [Reading(step, {"loss": 0.01, "grad/norm": 0.1}) for step in range(30)]
+        after = [Reading(step, {"loss": later_loss, "grad/norm": 20.0}) for step in range(30, 60)]
+        return [finding.id for finding in judge_all(calm + after, [GradientExplosion()])]
+
+    assert run(400.0) == []
+    assert run(0.01) == ["gradient-explosion"]

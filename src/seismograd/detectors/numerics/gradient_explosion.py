@@ -26,10 +26,10 @@ class GradientExplosion:
     ----------------
     The norm is held against the run's own: the larger of the median of the last 64 readings and the median of the
     first 20, and the largest norm so far. It is an explosion when the norm is `extreme` times the usual one at once,
-    when it stays above `far` times the usual for `sustained` readings, or when it grows by more than 1.2 for each of
-    `streak` readings together with the loss, 100 times in all. One outlier batch that is gone at the next reading is
-    noted as info. In the first steps, the norms of the weight matrices are also compared across depth: `depth_ratio`
-    times more at the input than at the output is too much.
+    when it stays above `far` times the usual for `sustained` readings and the loss has not risen by as much, or when it
+    grows by more than 1.2 for each of `streak` readings together with the loss, 100 times in all. One outlier batch
+    that is gone at the next reading is noted as info. In the first steps, the norms of the weight matrices are also
+    compared across depth: `depth_ratio` times more at the input than at the output is too much.
 
     What to try
     -----------
@@ -70,6 +70,7 @@ class _Checker:
         "_growing",
         "_high",
         "_last",
+        "_losses",
         "_peak",
         "_weights",
         "_window",
@@ -77,7 +78,7 @@ class _Checker:
 
     def __init__(self, detector: GradientExplosion) -> None:
         self._detector = detector
-        self._window, self._early = Window(64), First(20)
+        self._window, self._early, self._losses = Window(64), First(20), Window(64)
         self._count, self._peak = 0, 0.0
         self._high, self._episode = 0, 0.0
         self._growing, self._last, self._from_norm, self._from_loss = 0, math.inf, 0.0, math.nan
@@ -104,6 +105,9 @@ class _Checker:
             self._episode = 0.0
         self._peak = max(self._peak, norm)
         self._window.add(norm)
+        loss = abs(reading.scalars.get("loss", 0.0))
+        if 0.0 < loss < math.inf:
+            self._losses.add(loss)
         if self._count <= 20:
             self._early.add(norm)
         return growing
@@ -118,6 +122,8 @@ class _Checker:
         extreme = limits.extreme if self._count > 20 else 10.0 * limits.extreme
         lasting = self._high >= limits.sustained and self._count > 20
         if not lasting and (times < extreme or norm < 30.0 * self._peak):
+            return None
+        if times < extreme and self._follows_loss(reading, times):
             return None
         sure = lasting or self._high >= 2 or times >= 1e3 * limits.extreme
         clip = one_digit(2.0 * usual)
@@ -143,6 +149,12 @@ class _Checker:
             advice.append(f"If it stays the only one, the batch of step {reading.step} was an outlier: look at it.")
         severity = Severity.CRITICAL if sure else Severity.INFO
         return found(limits, reading, severity, message, evidence, advice=advice, where=Where(phase="backward"))
+
+    def _follows_loss(self, reading: Reading, times: float) -> bool:
+        """Whether the loss has risen by as much: targets of another size (a first reward), or a run that
+        `loss-explosion` will name."""
+        usual = self._losses.median if len(self._losses) else 0.0
+        return abs(reading.scalars.get("loss", 0.0)) >= times * usual > 0.0
 
     def _grows(self, reading: Reading, norm: float) -> Finding | None:
         """Norms that multiply from reading to reading while the loss rises too: leaving a saddle lowers it instead."""
