@@ -132,7 +132,8 @@ class Reading:
     tensors: Mapping[str, TensorStats] = field(default_factory=dict)
     rank: int = 0
     marks: frozenset[str] = frozenset()
-    """How it came about: `amp-skipped`, `pre-step` (read after clipping), `not-stepped`, `by-hand`."""
+    """How it came about: `amp-skipped`, `pre-step` (read after clipping), `not-stepped`, `by-hand`,
+    `inside-backward`, `after-step`."""
     series: int | None = None
     """The optimizer it belongs to where there are several: its scalars then end in `/0`, `/1`."""
 

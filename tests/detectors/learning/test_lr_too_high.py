@@ -42,3 +42,24 @@ def test_silent_when_few_layers_move(lab):
 def test_on_its_limit(lab):
     assert lab.run(LrTooHigh(), readings(lab, [2.3] + [30.0] * 20, 0.5)) == []
     assert lab.run(LrTooHigh(), readings(lab, [2.3] + [30.0] * 20, 0.51))
+
+
+def test_the_advice_follows_from_the_update_that_began_it():
+    """The updates of a run that has diverged are astronomic, and say nothing about a better rate."""
+    import math
+
+    import numpy as np
+
+    from seismograd.detectors.learning.lr_too_high import LrTooHigh
+    from seismograd.judge import judge_all
+    from seismograd.records import Reading, TensorStats
+
+    def reading(step, loss, ratio):
+        table = {"update": TensorStats(("a", "b"), {"ratio": np.array([ratio, ratio])})} if ratio else {}
+        weights = TensorStats(("a", "b"), {"gain": np.array([1.0, 1.0]), "norm": np.ones(2), "size": np.full(2, 100.0)})
+        return Reading(step, {"loss": loss, "lr/0": 3.0}, {"parameter": weights, **table})
+
+    losses = [(4.0, None), (50.0, 2.0), (1e13, 1e6), (math.inf, 1e9)]
+    [finding] = judge_all([reading(step, loss, ratio) for step, (loss, ratio) in enumerate(losses)], [LrTooHigh()])
+    assert finding.evidence["ratio"] == 2.0
+    assert 0.01 <= finding.evidence["suggested_lr"] <= 0.1

@@ -131,11 +131,11 @@ class _Checker:
         self._samples.append(high)
         if high:
             self._bad += 1
-            if most > self._worst:
+            self._worst = max(self._worst, most)
+            if self._bad == 1:  # the update that began it: those after it follow from the weights it left behind
                 at = int(rows[int(np.argmax(ratios[rows]))])
-                self._worst, self._ratio, self._name = most, float(ratios[at]), table.names[at]
+                self._ratio, self._name = float(ratios[at]), table.names[at]
                 self._lr = self._last_lr or max(rates(reading.scalars))
-            if self._bad == 1:
                 self._after = 0
         return high
 
@@ -150,7 +150,7 @@ class _Checker:
     def _found(self, reading: Reading, loss: float) -> Finding:
         self._told = True
         lr = self._lr
-        better = one_digit(lr * self._detector.target / max(self._ratio, self._worst))
+        better = one_digit(lr * self._detector.target / self._ratio)
         finite = math.isfinite(loss)
         now = median(list(self._losses)) if finite else loss
         message = (
