@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tokenize
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import pytest
 import seismograd
 
 FOLDER = Path(__file__).parent / "scripts"
-KEYS = {"run", "exit", "findings", "stderr", "args", "stdin", "module", "options", "loose", "seconds"}
+KEYS = set("run exit findings stderr args stdin module target exception options loose seconds".split())
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Script:
     args: tuple[str, ...] = ()
     stdin: bytes = b""
     module: str = ""
+    target: str = ""  # what is run instead of the file itself
+    exception: str = ""  # what the report names, where the last traceback does not
     options: tuple[str, ...] = ()
     loose: frozenset[str] = frozenset()
     seconds: float = 120
@@ -49,12 +52,15 @@ class Script:
 
     @property
     def command(self) -> list[str]:
-        return [*(["-m", self.module] if self.module else [self.path.as_posix()]), *self.args]
+        return [*(["-m", self.module] if self.module else [self.target or self.path.as_posix()]), *self.args]
 
 
 def header(text: str) -> list[tuple[str, str]]:
     """The `# key: value` lines between the docstring and the first statement."""
-    statements = ast.parse(text).body
+    try:
+        statements = ast.parse(text).body
+    except SyntaxError:  # as it is meant to be
+        statements = []
     if statements and isinstance(statements[0], ast.Expr) and isinstance(statements[0].value, ast.Constant):
         begin, statements = statements[0].end_lineno or 0, statements[1:]
     else:
@@ -64,9 +70,15 @@ def header(text: str) -> list[tuple[str, str]]:
     return [(match[1], (match[2] or "").strip()) for match in matches if match]
 
 
+def source(path: Path) -> str:
+    """The text as Python reads it: with a byte order mark, or in another encoding."""
+    with tokenize.open(path) as file:
+        return file.read()
+
+
 def read(path: Path) -> Script | None:
     """The script at `path`, or `None` if its header asks for nothing: a part of another one."""
-    lines = [(key, value) for key, value in header(path.read_text(encoding="utf-8")) if key in KEYS]
+    lines = [(key, value) for key, value in header(source(path)) if key in KEYS]
     said = dict(lines)
     if "run" not in said:
         return None
@@ -91,6 +103,8 @@ def read(path: Path) -> Script | None:
         args=tuple(said.get("args", "").split()),
         stdin=said.get("stdin", "").encode().decode("unicode_escape").encode(),
         module=said.get("module", ""),
+        target=said.get("target", ""),
+        exception=said.get("exception", ""),
         options=tuple(said.get("options", "").split()),
         loose=frozenset(re.findall(r"\w+", said.get("loose", ""))),
         seconds=float(said.get("seconds", "120")),
@@ -116,7 +130,7 @@ def execute(script: Script, before: list[str], folder: Path) -> Outcome:
     folder.mkdir(parents=True)
     top = FOLDER / script.path.parts[0]
     if top.is_dir():
-        shutil.copytree(top, folder / top.name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(top, folder / top.name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     else:
         shutil.copy2(top, folder)
     done = subprocess.run(
@@ -243,6 +257,8 @@ def exception_problems(told: str | None, seen: list[list[str]], script: Script) 
     """The report has the exception that ended the script, by the name without its module, and only then."""
     if script.status != "crashed":
         right = told is None or told.startswith("KeyboardInterrupt")
+    elif script.exception:
+        right = told == script.exception
     else:
         name, _, message = seen[-1][-1].partition(":") if seen else ("", "", "")
         right = told is not None and told.startswith(name.split(".")[-1] + (":" + message if message else ""))
@@ -251,7 +267,7 @@ def exception_problems(told: str | None, seen: list[list[str]], script: Script) 
 
 def test_the_headers_are_understood() -> None:
     for path in FOLDER.glob("*.py"):
-        said = header(path.read_text(encoding="utf-8"))
+        said = header(source(path))
         assert not (wrong := [key for key, _ in said if key not in KEYS]), f"{path.name}: unknown {wrong}"
         assert read(path), f"{path.name} has no `# run:` line; what it imports belongs in a folder with it"
 
