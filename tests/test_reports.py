@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def test_findings_that_blame_each_other_or_nobody_there_are_all_kept() -> None:
     ]
     assert {f.id for f in ranked(given)} == set("abcd")
     shown = text(render_verdict(report_on(*given)))
-    assert all(f"warning[{f.id}]" in shown for f in given)
+    assert all(shown.count(f"warning[{f.id}]") == 1 for f in given)
 
 
 def test_a_finding_survives_the_report() -> None:
@@ -293,9 +294,7 @@ def test_a_verdict_puts_what_follows_under_its_cause() -> None:
         "   = evidence: norm=NaN, limit=100, parameters=[a.weight, b.weight, c.weight, and 1 more]\n"
         "   = help: sqrt has an infinite derivative at 0: take it of h + 1e-8, so that it is never taken of zero\n"
         "   = help: skip such samples\n"
-        "    critical[nonfinite-parameter]: 4 parameters hold NaN\n"
-        "      --> step 13\n"
-        "       = because: nonfinite-gradient\n"
+        "   = then: critical[nonfinite-parameter]: 4 parameters hold NaN\n"
         "\n"
         "warning[loss-spike]: loss-spike it is\n"
         "  --> step 3\n"
@@ -304,7 +303,101 @@ def test_a_verdict_puts_what_follows_under_its_cause() -> None:
 
 def test_a_crash_is_told_in_the_headline() -> None:
     shown = text(render_verdict(report_on(exit={"code": 1, "exception": "ValueError: no\nmore"})), 200)
-    assert shown.startswith("seismograd: crashed after 120 steps, nothing found, overhead 0.6%, ValueError: no\n")
+    assert shown == "seismograd: crashed after 120 steps, nothing found, overhead 0.6%, ValueError: no\n"
+    long = text(render_verdict(report_on(exit={"exception": f"ValueError: {'x' * 1000}"})), 200)
+    assert long.endswith(" " + "x" * 87 + "…\n"), "all of it stands in the traceback"
+
+
+@pytest.mark.parametrize(
+    ("exception", "words"),
+    [
+        ("KeyboardInterrupt", ", stopped by Ctrl-C"),
+        ("SIGTERM", ", stopped by SIGTERM"),
+        ("SystemExit: 3", ", sys.exit(3)"),
+        ("SystemExit: 0", ""),
+        ("SystemExit", ""),
+    ],
+)
+def test_an_end_that_is_no_crash_is_told_as_what_it_is(exception: str, words: str) -> None:
+    shown = text(render_verdict(report_on(status="healthy", exit={"exception": exception})), 200)
+    assert shown == f"seismograd: healthy after 120 steps, nothing found, overhead 0.6%{words}\n"
+
+
+@pytest.mark.parametrize(
+    ("exception", "words"),
+    [(None, ""), ("KeyboardInterrupt", ", stopped by Ctrl-C"), ("OSError: no 'data'\nmore", ", OSError: no 'data'")],
+)
+def test_a_run_without_a_backward_pass_gets_one_line_and_no_praise(exception: str | None, words: str) -> None:
+    report = report_on(steps=0, exit={"code": 1, "exception": exception})
+    assert text(render_verdict(report)) == f"seismograd: no backward pass was seen{words}\n"
+    report = report_on(steps=0, exit={"code": 1, "exception": "OSError: " + "far too long " * 20})
+    assert text(render_verdict(report)).count("\n") == 1
+    assert "warning[a]" in text(render_verdict(report_on(finding("a"), steps=0)))
+
+
+def test_the_share_of_a_run_of_seconds_is_left_out() -> None:
+    def shown(ended: str) -> str:
+        return text(render_verdict(report_on(started="2026-01-01T00:00:00.000+00:00", ended=ended)), 200)
+
+    assert shown("2026-01-01T00:00:09.900+00:00") == "seismograd: healthy after 120 steps, nothing found\n"
+    assert "overhead 0.6%" in shown("2026-01-01T00:00:10.000+00:00")
+
+
+def several(*findings: Finding, runs: int = 2, **run: Any) -> dict[str, Any]:
+    """The report on several runs in one process, as `seismograd run` makes it."""
+    return {**report_on(*findings, steps=300, overhead={}, **run), "runs": [report_on()] * runs}
+
+
+def of_run(number: int, found: Finding, **more: Any) -> Finding:
+    return replace(found, evidence={**found.evidence, "run": number}, **more)
+
+
+def test_several_runs_are_counted_and_a_finding_says_which_is_its() -> None:
+    report = several(of_run(2, finding("a", "critical", where=Where("fc"), evidence={"norm": 3.0, "series": 1})))
+    assert text(render_verdict(report)) == (
+        "seismograd: critical after 2 runs, 300 steps, 1 critical\n"
+        "\n"
+        "critical[a]: a it is\n"
+        "  --> module fc, run 2, optimizer 1, step 1\n"
+        "   = evidence: norm=3\n"
+    )
+    assert text(render_verdict(several())) == "seismograd: healthy after 2 runs, 300 steps, nothing found\n"
+    assert text(render_verdict(several(runs=1))) == "seismograd: healthy after 300 steps, nothing found\n"
+
+
+def test_what_several_runs_have_in_common_is_told_once() -> None:
+    report = several(*(of_run(n, each, step=n) for n in (3, 1, 2, 5) for each in (ROOT, EFFECT)), runs=5)
+    shown = text(render_verdict(report), 120)
+    assert shown.count("critical[nonfinite-gradient]") == 1
+    assert shown.endswith(
+        "   = help: skip such samples\n"
+        "   = also: in runs 2, 3 and 5\n"
+        "   = then: critical[nonfinite-parameter]: 4 parameters hold NaN\n"
+    )
+    assert "run 1, steps 1 to 14" in shown
+    many = several(*(of_run(n, finding("a"), step=n) for n in range(1, 21)), runs=20)
+    assert "   = also: in runs 2, 3, 4, 5, 6, 7, 8 and 12 more\n" in text(render_verdict(many))
+
+
+def test_a_cause_is_one_of_the_same_run() -> None:
+    cause, effect = finding("cause", "critical"), finding("effect", evidence={"because": "cause"})
+    alone = text(render_verdict(several(of_run(1, cause), of_run(2, effect))))
+    assert "then:" not in alone
+    assert "warning[effect]: effect it is\n  --> run 2, step 1\n   = because: cause\n" in alone
+    both = text(render_verdict(several(of_run(1, cause), of_run(2, cause), of_run(2, effect), of_run(3, effect))))
+    assert "   = also: in run 2\n   = then: warning[effect] (run 2): effect it is\n" in both
+    assert "\nwarning[effect]: effect it is\n  --> run 3, step 1\n" in both
+
+
+def test_a_cause_is_one_of_the_same_optimizer_if_it_can_be() -> None:
+    causes = [finding("cause", message=f"of {n}", evidence={"series": n}) for n in (0, 1)]
+    effect = finding("effect", evidence={"because": "cause", "series": 1})
+    lines = text(render_verdict(report_on(*causes, effect))).splitlines()
+    assert lines.index("   = then: warning[effect]: effect it is") > lines.index("warning[cause]: of 1")
+
+
+def test_a_finding_may_be_told_with_the_name_of_its_run() -> None:
+    assert "  --> module fc, run 2, step 1\n" in text(render_finding(finding("a", where=Where("fc")), run="run 2"))
 
 
 @pytest.mark.parametrize("height", [6, 10, 16, 24, 40])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -20,16 +21,28 @@ _GUTTER = "bold blue"
 _WIDEST = 120
 """Longer lines are hard to read, however wide the terminal is."""
 
-_TOLD_ELSEWHERE = {"because", "series"}
+_LONGEST = 100
+"""Of an exception's first line: all of it stands in the traceback."""
+
+_SHORT = 10.0
+"""Seconds: in a shorter run the watch lives off its grace, and its share of the time says nothing about longer ones."""
+
+_TOLD_ELSEWHERE = {"because", "run", "series"}
 
 
-def render_finding(finding: Finding, *, brief: bool = False) -> RenderableType:
-    """One finding: what, where, the evidence in one line, what to do. `brief`: no evidence, only the first advice."""
-    return _Block(finding, brief)
+def render_finding(finding: Finding, *, brief: bool = False, run: str | None = None) -> RenderableType:
+    """One finding: what, where, the evidence in one line, what to do. `brief`: no evidence, only the first advice.
+
+    `run` says which run it belongs to where there are several: `run 2`.
+    """
+    return _Block(finding, brief, run)
 
 
 def render_verdict(report: Mapping[str, Any], *, height: int | None = None) -> RenderableType:
-    """The verdict on a run in at most one screen (of `height` lines), most important first; if healthy, one line."""
+    """The verdict on a run in at most one screen (of `height` lines), most important first; if healthy, one line.
+
+    A report with `runs` in it is on several, and each of its findings says which (`evidence["run"]`).
+    """
     return _Verdict(report, height)
 
 
@@ -37,9 +50,10 @@ def render_verdict(report: Mapping[str, Any], *, height: int | None = None) -> R
 class _Block:
     finding: Finding
     brief: bool
+    run: str | None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from _finding_lines(self.finding, console, min(options.max_width, _WIDEST), self.brief)
+        yield from _finding_lines(self.finding, console, min(options.max_width, _WIDEST), self.brief, self.run)
 
 
 @dataclass(frozen=True)
@@ -50,27 +64,54 @@ class _Verdict:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = min(options.max_width, _WIDEST)
         findings = [finding_of(data) for data in self.report.get("findings", ())]
-        headline = _hanging(Text(), _headline(self.report["run"], findings), console, width)
+        run = self.report["run"]
+        if not run.get("steps") and not findings:
+            facts = ["seismograd: no backward pass was seen", *_ending(run)]
+            yield _one_line(Text(", ".join(facts)), width)
+            return
+        headline = _hanging(Text(), _headline(self.report, findings), console, width)
         yield from headline
         if any(finding.severity is not Severity.INFO for finding in findings):
             room = (self.height or _screen(console)) - len(headline)
-            yield from _fitted(_tree(findings), console, width, room)
+            yield from _fitted(_stories(findings), console, width, room)
 
 
 def _screen(console: Console) -> int:
     return max(24, console.height) - 1 if console.is_terminal else 60
 
 
-def _headline(run: Mapping[str, Any], findings: Sequence[Finding]) -> Text:
+def _headline(report: Mapping[str, Any], findings: Sequence[Finding]) -> Text:
+    run, runs = report["run"], report.get("runs") or ()
     status = run.get("status") or "healthy"
-    steps = run.get("steps") or 0
-    facts = [_many(steps, "step"), _tally(findings) or "nothing found"]
+    facts = [_many(len(runs), "run")] if len(runs) > 1 else []
+    facts += [_many(run.get("steps") or 0, "step"), _tally(findings) or "nothing found"]
     measured = (run.get("overhead") or {}).get("measured")
-    if isinstance(measured, (int, float)):
+    if isinstance(measured, (int, float)) and not _seconds(run) < _SHORT:
         facts.append(f"overhead {measured:.1%}")
-    if exception := (run.get("exit") or {}).get("exception"):
-        facts.append(str(exception).splitlines()[0])
+    facts += _ending(run)
     return Text.assemble("seismograd: ", (status, _STATUS.get(status, "bold")), f" after {', '.join(facts)}")
+
+
+def _seconds(run: Mapping[str, Any]) -> float:
+    """How long the run took; NaN if that is not known."""
+    try:
+        return (datetime.fromisoformat(run["ended"]) - datetime.fromisoformat(run["started"])).total_seconds()
+    except (KeyError, TypeError, ValueError):
+        return math.nan
+
+
+def _ending(run: Mapping[str, Any]) -> list[str]:
+    """What ended the run, in the words of a person; nothing if it came to its end."""
+    told = str((run.get("exit") or {}).get("exception") or "").strip()
+    name, _, text = (told.splitlines() or [""])[0].partition(":")
+    if name == "KeyboardInterrupt":
+        return ["stopped by Ctrl-C"]
+    if name.startswith("SIG"):
+        return [f"stopped by {name}"]
+    if name == "SystemExit":
+        return [f"sys.exit({text.strip()})"] if text.strip() not in {"", "0", "None"} else []
+    first = f"{name}:{text}" if text else name
+    return [first if len(first) <= _LONGEST else first[: _LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"] if first else []
 
 
 def _tally(findings: Sequence[Finding]) -> str:
@@ -89,39 +130,78 @@ def _many(number: int, word: str) -> str:
     return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
 
 
-def _tree(findings: Sequence[Finding]) -> list[tuple[Finding, int]]:
-    """The findings in their order, each followed by what follows from it, with the depth it stands at."""
-    placed: list[tuple[Finding, int]] = []
-    left = list(findings)
+@dataclass
+class _Story:
+    """A fault, what follows from it, and the other runs that have it too."""
 
-    def place(finding: Finding, depth: int) -> None:
-        left.remove(finding)
-        placed.append((finding, depth))
-        for other in [other for other in left if other.evidence.get("because") == finding.id]:
-            if other in left:
-                place(other, depth + 1)
+    finding: Finding
+    effects: list[_Story] = field(default_factory=list)
+    also: list[int] = field(default_factory=list)
 
-    ids = {finding.id for finding in findings}
-    for root in [finding for finding in findings if finding.evidence.get("because") not in ids]:
-        place(root, 0)
-    while left:  # findings that blame each other in a circle
-        place(left[0], 0)
-    return placed
+    @property
+    def runs(self) -> list[int]:
+        return sorted({self.finding.evidence.get("run", 0), *self.also})
+
+    def after(self) -> Iterable[_Story]:
+        """All that follows, each followed by what follows from it."""
+        for effect in self.effects:
+            yield effect
+            yield from effect.after()
 
 
-def _fitted(tree: Sequence[tuple[Finding, int]], console: Console, width: int, room: int) -> Iterable[Text]:
+def _stories(findings: Sequence[Finding]) -> list[_Story]:
+    """The faults in their order, each with its effects. What several runs have in common is told once."""
+    told: dict[Any, _Story] = {}
+    story_of: list[_Story] = []
+    cause_of = [_cause(finding, findings) for finding in findings]
+    for at, finding in enumerate(findings):
+        run, cause = finding.evidence.get("run"), cause_of[at]
+        same = at if run is None else (finding.key, cause is not None and findings[cause].key)
+        story = told.setdefault(same, _Story(finding))
+        if run is not None and run not in story.runs:
+            story.also.append(run)
+        story_of.append(story)
+    causes: dict[int, _Story] = {}  # by the identity of the effect
+    for story, cause in zip(story_of, cause_of, strict=True):
+        if cause is not None:
+            causes.setdefault(id(story), story_of[cause])
+    roots = []
+    for story in told.values():
+        if _in_circle(story, causes):
+            del causes[id(story)]
+        if id(story) in causes:
+            causes[id(story)].effects.append(story)
+        else:
+            roots.append(story)
+    return roots
+
+
+def _cause(finding: Finding, findings: Sequence[Finding]) -> int | None:
+    """Where in `findings` the cause of `finding` stands: in its own run, and in its series and rank if it can be."""
+    because, run = finding.evidence.get("because"), finding.evidence.get("run")
+    places = [
+        at
+        for at, other in enumerate(findings)
+        if other.id == because and other is not finding and other.evidence.get("run") == run
+    ]
+    return min(places, key=lambda at: findings[at].key[1:] != finding.key[1:], default=None)
+
+
+def _in_circle(story: _Story, causes: Mapping[int, _Story]) -> bool:
+    """Whether its causes lead back to the story itself."""
+    at, seen = causes.get(id(story)), set[int]()
+    while at is not None and at is not story and id(at) not in seen:
+        seen.add(id(at))
+        at = causes.get(id(at))
+    return at is story
+
+
+def _fitted(stories: Sequence[_Story], console: Console, width: int, room: int) -> Iterable[Text]:
     """The findings in `room` lines: if they do not fit in full, the later ones become brief, then are only named."""
-
-    def draw(finding: Finding, depth: int, brief: bool) -> list[Text]:
-        indent = " " * 4 * min(depth, 2)
-        lines = _finding_lines(finding, console, width - len(indent), brief or depth > 0)
-        gap = [Text()] if depth == 0 and not brief else []
-        return gap + [Text(indent) + line for line in lines]
-
-    brief = [draw(finding, depth, brief=True) for finding, depth in tree]
-    full = [draw(finding, depth, brief=False) for finding, depth in tree]
+    brief = [_story_lines(story, console, width, brief=True) for story in stories]
+    full = [_story_lines(story, console, width, brief=False) for story in stories]
     shown: list[Text] = []
-    for at in range(len(tree)):
+    for at in range(len(stories)):
         rest = sum(map(len, brief[at + 1 :]))
         after = min(rest, 1)  # at least the line that names those left out
         if len(shown) + len(full[at]) + (rest if at else after) <= room:  # the first is shown in full if it can be
@@ -129,18 +209,44 @@ def _fitted(tree: Sequence[tuple[Finding, int]], console: Console, width: int, r
         elif at == 0 or len(shown) + len(brief[at]) + after <= room:
             block = brief[at]
         else:
-            ids = ", ".join(dict.fromkeys(finding.id for finding, _ in tree[at:]))
-            left_out = Text(f"... and {len(tree) - at} more in the report: {ids}", style="dim")
-            return [*shown, _one_line(left_out, width)]
+            left = [finding for story in stories[at:] for finding in (story, *story.after())]
+            ids = ", ".join(dict.fromkeys(story.finding.id for story in left))
+            return [*shown, _one_line(Text(f"... and {len(left)} more in the report: {ids}", style="dim"), width)]
         shown += block
     return shown
 
 
-def _finding_lines(finding: Finding, console: Console, width: int, brief: bool) -> list[Text]:
+def _story_lines(story: _Story, console: Console, width: int, brief: bool) -> list[Text]:
+    """A fault in full or in brief, then what follows from it: there is nothing to be done about that but the cause."""
+    lines = [] if brief else [Text()]
+    lines += _finding_lines(story.finding, console, width, brief)
+    if story.also:
+        lines += _note("also", f"in {_runs(sorted(story.also))}", "bold", console, width)
+    for effect in story.after():
+        finding = effect.finding
+        name = (f"{finding.severity}[{finding.id}]", _SEVERITY[finding.severity])
+        gutter = Text.assemble(("   = ", _GUTTER), ("then: ", "bold"))
+        place = "" if set(effect.runs) == set(story.runs) else f" ({_runs(effect.runs)})"
+        told = Text.assemble(name, f"{place}: {finding.message}")
+        lines += [_one_line(gutter + told, width)] if brief else _hanging(gutter, told, console, width)
+    return lines
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """`run 2`, `runs 2, 3 and 4`, `runs 2, 3, 4 and 6 more`."""
+    if len(numbers) == 1:
+        return f"run {numbers[0]}"
+    shown = [str(number) for number in numbers]
+    if len(shown) > 8:
+        shown = [*shown[:7], f"{len(shown) - 7} more"]
+    return f"runs {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _finding_lines(finding: Finding, console: Console, width: int, brief: bool, run: str | None = None) -> list[Text]:
     style = _SEVERITY[finding.severity]
     head = Text.assemble((f"{finding.severity}[{finding.id}]", style), (f": {finding.message}", "bold"))
     lines = _hanging(Text(), head, console, width)
-    lines += _hanging(Text("  --> ", _GUTTER), Text(describe_place(finding)), console, width)
+    lines += _hanging(Text("  --> ", _GUTTER), Text(describe_place(finding, run)), console, width)
     if finding.where.code:
         lines.append(_one_line(Text.assemble(("   |  ", _GUTTER), finding.where.code.strip()), width))
     if finding.evidence.get("because") is not None:
@@ -160,8 +266,8 @@ def _advice(finding: Finding, brief: bool) -> list[str]:
     return [] if "because" in finding.evidence else list(finding.recommendations)[:1]
 
 
-def describe_place(finding: Finding) -> str:
-    """File and line, module, parameter and op as far as they are known, then the steps."""
+def describe_place(finding: Finding, run: str | None = None) -> str:
+    """File and line, module, parameter and op as far as they are known, then run, optimizer, rank and steps."""
     where = finding.where
     parts = []
     if where.file is not None:
@@ -174,6 +280,8 @@ def describe_place(finding: Finding) -> str:
         parts.append(f"op {where.op} in {where.phase}" if where.phase else f"op {where.op}")
     elif where.phase is not None:
         parts.append(where.phase)
+    if run is not None or isinstance(number := finding.evidence.get("run"), int):
+        parts.append(run or f"run {number}")
     if isinstance(series := finding.evidence.get("series"), int):
         parts.append(f"optimizer {series}")
     if finding.rank:
