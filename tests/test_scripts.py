@@ -23,7 +23,8 @@ import pytest
 import seismograd
 
 FOLDER = Path(__file__).parent / "scripts"
-KEYS = set("run exit findings stderr args stdin module target exception options loose seconds".split())
+KEYS = {"run", "exit", "findings", "stderr", "args", "stdin", "module", "target", "exception"}
+KEYS |= {"options", "loose", "seconds"}
 
 
 @dataclass(frozen=True)
