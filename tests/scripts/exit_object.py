@@ -1,0 +1,16 @@
+"""Leaves with an object that is neither a number nor a text."""
+
+# exit: 1
+# stderr: Outcome(best=0.25, epoch=3)
+# run: status=healthy steps=0
+
+from typing import NamedTuple
+
+
+class Outcome(NamedTuple):
+    best: float
+    epoch: int
+
+
+print("leaving")
+raise SystemExit(Outcome(0.25, 3))

@@ -1,0 +1,6 @@
+"""Run as `python -m recipes.mising`, which is misspelled: Python says so in one line."""
+
+# module: recipes.mising
+# exit: 1
+# stderr: No module named recipes.mising
+# run: status=healthy steps=0
