@@ -74,10 +74,11 @@ def loop_for(
     models: Mapping[str, nn.Module],
     optimizers: Sequence[Optimizer] | None,
     *,
-    scaler: Any,
-    loss_fn: Any,
     lag: int,
+    **more: Any,
 ) -> Loop:
+    """A loop that reads for `debugger`; whoever asks for it sees to it that it hears of what happens."""
+    scaler = more.get("scaler")
     if scaler is not None and not (hasattr(scaler, "get_scale") or hasattr(scaler, "_scale")):
         raise TypeError(f"watch() got {scaler!r} as a scaler: it has to have get_scale()")
     return Loop(
@@ -87,8 +88,7 @@ def loop_for(
         take=debugger._take,
         fail=debugger._failed,
         blind=debugger._blind,
-        scaler=scaler,
-        loss_fn=loss_fn,
         lag=lag,
         rank=debugger.rank,
+        **more,
     )

@@ -19,7 +19,7 @@ from seismograd import patches
 from seismograd.by_hand import scalar
 from seismograd.governor import Governor
 from seismograd.probes.gradients import fingerprints
-from seismograd.probes.validation import Validation
+from seismograd.probes.validation import Evaluations, Validation
 from seismograd.probes.watched import Watched
 from seismograd.reader import Measured, Moment, Reader, scale_of
 from seismograd.records import Reading
@@ -100,17 +100,20 @@ class Loop:
         loss_fn: Any = None,
         lag: int = 0,
         rank: int = 0,
+        loose: Sequence[Tensor] = (),
+        newest_step: int = -1,
+        evaluations: Evaluations | None = None,
     ) -> None:
         self.governor = governor
         self._fail, self._blind = fail, blind
         self._given_scaler = scaler
-        self._watched = Watched(models, optimizers)
+        self._watched = Watched(models, optimizers, loose)
         self._reader = Reader(self._watched, governor, take=take, fail=fail, lag=lag, rank=rank)
         self._timing = self._reader.timing
         self._moments: dict[int, Moment] = {}
-        self.step = -1
+        self.step = newest_step
         """The number of the newest step, from 0; -1 before the first."""
-        self._round: set[int] = set()  # the optimizers that have stepped in it
+        self._round = set(range(len(optimizers or ()))) | {_NOBODY}  # the optimizers that have stepped in it
         self._serial = 0  # of the newest backward of ours
         self._told: list[int] = []  # the backwards whose loss stood in the last reading
         self._before: list[tuple[int, int] | None] | None = None
@@ -132,13 +135,56 @@ class Loop:
         self._thread = get_ident()
         self._set_up = 0.0  # seconds that belong to setting up, not to the share of a step
         self._handles: list[Any] = []
-        self._validation = Validation(loss_fn, models.values(), lambda: max(self.step, 0))
+        self._validation: Validation | Evaluations = evaluations or Validation(loss_fn)
+        self._validation.follow(models.values(), lambda: max(self.step, 0))
         try:
             self._set_hooks(models.values())
         except BaseException:
             self.close()
             raise
-        patches.listen(self)
+
+    # -- who listens ---------------------------------------------------------------------------------------------
+
+    @property
+    def serial(self) -> int:
+        """The number of the newest backward that was ours."""
+        return self._serial
+
+    @property
+    def awaits_step(self) -> bool:
+        """Whether gradients of ours are complete that no step has used yet."""
+        return any(not moment.closed for moment in self._moments.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether a listener of ours is at work."""
+        return self._busy
+
+    @property
+    def in_closure(self) -> bool:
+        """Whether a line search goes on, whose backwards belong to one step."""
+        return bool(self._evaluations)
+
+    @property
+    def asleep(self) -> bool:
+        """Whether only steps are counted at present."""
+        return self._asleep
+
+    def holds(self, optimizer: Optimizer) -> bool:
+        """Whether any of the watched parameters is the optimizer's."""
+        return self._watched.holds(optimizer)
+
+    def covers(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether any of these is under watch."""
+        return any(parameter in self._watched.roster for parameter in parameters)
+
+    @_said
+    @_safely
+    def join(self, models: Mapping[str, nn.Module], optimizer: Optimizer) -> None:
+        """Watches more models, and the optimizer that trains them, from now on."""
+        self._set_hooks(models.values())
+        self._watched.join(models, optimizer)
+        self._validation.follow(self._watched.models.values(), lambda: max(self.step, 0))
 
     def _set_hooks(self, models: Iterable[nn.Module]) -> None:
         for model in models:
@@ -266,6 +312,7 @@ class Loop:
         owners = self._owners_of_change() if inside is None else [_NOBODY]
         if not owners:
             return
+        self._validation.used(roots)
         self._timing.backward += seconds
         self._serial += 1
         self._closed_by_hand = False
@@ -396,6 +443,7 @@ class Loop:
     def loss_scaled(self, scaler: Any, loss: Any, scaled: Any) -> None:
         reference = weakref.ref(scaled) if isinstance(scaled, Tensor) else None
         self._scaled = (scaler, reference, _loss_of([loss]))
+        self._validation.used([loss])
 
     @_safely
     def scaler_steps(self, scaler: Any, optimizer: Optimizer) -> None:
@@ -405,8 +453,13 @@ class Loop:
             self._step_closes(index)
             self._by_scaler = index  # the optimizer's own hook comes next, unless the scaler skips
 
-    def data_waited(self, seconds: float) -> None:
+    def data_waited(self, seconds: float, dataset: Any) -> None:
         self._timing.data += seconds
+        self._validation.data_came(dataset)
+
+    def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
+        if not self._closed and get_ident() == self._thread:
+            self._validation.loss_computed(name, output, args)
 
     def _index(self, optimizer: Optimizer) -> int:
         """Which of ours it is; makes the roster anew if need be."""
@@ -439,7 +492,7 @@ class Loop:
     def _read_inside(self, optimizer: Optimizer) -> None:
         """An optimizer steps inside backward: its gradients are complete now and gone a moment later."""
         if not self._watched.optimizers:
-            self._watched.optimizers.append(optimizer)  # one of maybe hundreds speaks for their learning rates
+            self._watched.speak_for(optimizer)
         if self._inside is None:
             self._inside = {}
         if self.governor.reads:

@@ -5,9 +5,10 @@
 | `torch.autograd._engine_run_backward` | every `backward` and `autograd.grad` passes it: gradients are complete |
 | global optimizer step hooks (public) | the moment before and after `optimizer.step()` |
 | `torch.amp.GradScaler.scale`, `.step` | which backward is scaled, and a step that the scaler may skip |
-| `DataLoader` iterators' `__next__` | how long the loop waits for data |
+| `DataLoader` iterators' `__next__` | how long the loop waits for data, and whose data it is |
+| the losses in `torch._C._nn`; only under `seismograd run` | the training loss, met again in an evaluation |
 
-Nothing here runs while `torch.compile` traces.
+Nothing here runs while `torch.compile` traces, and TorchScript gets the originals.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from time import perf_counter
 from typing import Any, Protocol
 
 import torch
+import torch.jit._builtins
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -37,21 +39,41 @@ class Listener(Protocol):
     def step_ended(self, optimizer: Optimizer) -> None: ...
     def loss_scaled(self, scaler: GradScaler, loss: Any, scaled: Any) -> None: ...
     def scaler_steps(self, scaler: GradScaler, optimizer: Optimizer) -> None: ...
-    def data_waited(self, seconds: float) -> None: ...
+    def data_waited(self, seconds: float, dataset: Any) -> None: ...
+    def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None: ...
+    def covers(self, parameters: Sequence[Any]) -> bool: ...
     def idle(self) -> None: ...
 
+
+LOSSES = {
+    **dict.fromkeys(("cross_entropy_loss", "nll_loss_nd", "binary_cross_entropy"), 3),
+    **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"), 2),
+    "binary_cross_entropy_with_logits": 4,
+}
+"""The losses that are listened to: what `torch.nn.functional` calls, and which argument says how to reduce.
+
+Not the functions of `torch.nn.functional` themselves: their warnings name the line that called them."""
 
 _listeners: list[Listener] = []
 _undo: list[Callable[[], None]] = []
 _lock = threading.RLock()
 
 
-def listen(listener: Listener) -> None:
-    """Tells `listener` of everything from now on; the first one sets the patches."""
+def listen(listener: Listener, *, losses: bool = False) -> None:
+    """Tells `listener` of everything from now on, of losses if it wants; the first one sets the patches."""
     with _lock:
         if not _listeners:
             _install()
+        if losses:
+            for name in LOSSES:
+                owner = torch._C._nn if hasattr(torch._C._nn, name) else torch
+                _replace(owner, name, partial(_watched_loss, name), scripted=f"aten::{name}")
         _listeners.append(listener)
+
+
+def listeners() -> tuple[Listener, ...]:
+    """Those who are told at present."""
+    return tuple(_listeners)
 
 
 def forget(listener: Listener) -> None:
@@ -91,7 +113,9 @@ def _install() -> None:
         _undo.append(handle.remove)
 
 
-def _replace(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def _replace(
+    owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]], *, scripted: str | None = None
+) -> None:
     original = getattr(owner, name)
     watching = wrapper(original)
     live = True
@@ -100,6 +124,8 @@ def _replace(owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Call
     def ours(*args: Any, **kwargs: Any) -> Any:
         return watching(*args, **kwargs) if live else original(*args, **kwargs)
 
+    if scripted is not None:
+        torch.jit._builtins._register_builtin(ours, scripted)
     setattr(owner, name, ours)
 
     def undo() -> None:
@@ -170,10 +196,22 @@ def _watched_next(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self)
         finally:
             seconds = perf_counter() - began
+            dataset = getattr(self, "_dataset", None)
             for listener in tuple(_listeners):
-                listener.data_waited(seconds)
+                listener.data_waited(seconds, dataset)
 
     return step
+
+
+def _watched_loss(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def loss(*args: Any, **kwargs: Any) -> Any:
+        output = original(*args, **kwargs)
+        if not torch.compiler.is_compiling():
+            for listener in tuple(_listeners):
+                listener.loss_computed(name, output, args)
+        return output
+
+    return loss
 
 
 def _before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

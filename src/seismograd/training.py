@@ -10,14 +10,15 @@ import sys
 import time
 import uuid
 import warnings
+import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from seismograd.activations import ActivationMonitor
-from seismograd.config import find_config
+from seismograd.config import Config, find_config
 from seismograd.governor import Governor
 from seismograd.history import TrainingHistory, issues_of
 from seismograd.judge import Judge
@@ -39,6 +40,9 @@ _RESERVED = (
 )
 
 
+watches: weakref.WeakSet[TrainingDebugger] = weakref.WeakSet()
+"""Those that were opened with `watch()` in this process."""
+
 _PHASES = ("time/step", "time/data", "time/forward", "time/backward", "time/optimizer", "time/rest")
 
 
@@ -59,8 +63,9 @@ class TrainingDebugger:
         ignore: Iterable[str] | str = (),
         name: str | None = None,
         strict: bool = False,
+        config: Config | None = None,
     ) -> None:
-        config = find_config()
+        config = find_config() if config is None else config
         self._level = DebugLevel.of(level or config.level or DebugLevel.ADVANCED)
         budget = config.budget if budget is None else budget
         if budget is not None and (isinstance(budget, bool) or not 0 < budget <= 1):
@@ -83,6 +88,8 @@ class TrainingDebugger:
             on_change=lambda finding: self._tell("update_finding", finding),
             on_failure=self._failed,
         )
+        self.complain: Callable[[str], None] | None = None
+        """Takes what would be a warning; a script that runs under us has its own warnings."""
         self._sinks = _sinks(sinks)
         self._loop: Loop | None = None
         self._by_hand: tuple[Any, ByHand] | None = None
@@ -171,10 +178,18 @@ class TrainingDebugger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is not None:
-            self._exit = {"code": _exit_code(error), "exception": f"{type(error).__name__}: {error}".rstrip(": ")}
-            self._crashed = isinstance(error, Exception)  # Ctrl-C and sys.exit() end a run, they do not break it
+        if error is not None:  # Ctrl-C and sys.exit() end a run, they do not break it
+            exception = f"{type(error).__name__}: {error}".rstrip(": ")
+            self.ended({"code": _exit_code(error), "exception": exception}, crashed=isinstance(error, Exception))
         self.close()
+
+    def ended(self, exit_: dict[str, Any], *, crashed: bool) -> None:
+        """Notes how the program ended: its exit code, and the exception if it was one."""
+        self._exit, self._crashed = exit_, crashed
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     # -- by hand -------------------------------------------------------------------------------------------------
 
@@ -280,6 +295,7 @@ class TrainingDebugger:
     def _attach(self, loop: Loop) -> None:
         self._loop = loop
         atexit.register(self.close)
+        watches.add(self)
 
     def _attached(self, method: str) -> Loop:
         if self._loop is None:
@@ -372,6 +388,9 @@ class TrainingDebugger:
         self._broken.add(part)
         self._blind(part, f"{type(error).__name__}: {error}")
         text = f"seismograd: {part} failed, training goes on without it ({type(error).__name__}: {error})"
+        if self.complain is not None:
+            self.complain(text)
+            return
         try:
             warnings.warn(text, RuntimeWarning, stacklevel=4)
         except Exception:  # the user turns warnings into errors: this one must not reach the loop
@@ -445,7 +464,7 @@ def watch(
             raise NotImplementedError(f"{what}={value!r}: this version cannot do that yet, leave it out")
     if replay:
         raise NotImplementedError("replay=True: this version cannot replay a bad step yet, leave it out")
-    from seismograd import attach
+    from seismograd import attach, patches
 
     named = attach.check_models(models)
     found = attach.check_optimizers(optimizers)
@@ -457,7 +476,9 @@ def watch(
     debugger = TrainingDebugger(
         level, budget=budget, detectors=detectors, sinks=sinks, ignore=ignore, name=name, strict=strict
     )
-    debugger._attach(attach.loop_for(debugger, named, found, scaler=scaler, loss_fn=loss_fn, lag=lag))
+    loop = attach.loop_for(debugger, named, found, lag=lag, scaler=scaler, loss_fn=loss_fn)
+    debugger._attach(loop)
+    patches.listen(loop)
     return debugger
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
-import rich.console
 import typer
 
 import seismograd
+from seismograd.cli import running
+from seismograd.cli.mistakes import stop
 
 app = typer.Typer(
     name="seismograd",
@@ -23,7 +23,12 @@ app = typer.Typer(
 
 def main() -> None:
     """Runs the command line."""
-    app(prog_name="seismograd")
+    try:
+        app(prog_name="seismograd")
+    except SystemExit as end:
+        if end.code or not running.then:
+            raise
+    running.then.pop()()
 
 
 def _version(wanted: bool) -> None:
@@ -41,6 +46,9 @@ def about(
     """The debugger for PyTorch training: notices what goes wrong, finds where it began, says what to do."""
 
 
+app.command(cls=running.UpToTheScript)(running.run)
+
+
 @app.command()
 def demo(
     name: Annotated[str | None, typer.Argument(help="Which one; the first if left out.", show_default=False)] = None,
@@ -56,11 +64,11 @@ def demo(
         return
     name = name or FIRST
     if name not in demos:
-        _stop(f"there is no demo {name!r}", name, demos, "seismograd demo --list shows all of them")
+        stop(f"there is no demo {name!r}", name, demos, "seismograd demo --list shows all of them")
     try:
         run(demos[name], report)
     except OSError as error:
-        _stop(str(error))
+        stop(str(error))
 
 
 @app.command()
@@ -70,6 +78,7 @@ def explain(
     ] = None,
 ) -> None:
     """Say what a finding means, why it matters, what to try, and its limits. Without an id: list all."""
+    import rich.console
     from rich.markdown import Markdown
 
     from seismograd.reports.pages import pages
@@ -79,7 +88,7 @@ def explain(
         _print_table((page.id, page.title) for page in known.values())
         return
     if finding not in known:
-        _stop(f"there is no finding {finding!r}", finding, known, "seismograd explain lists all of them")
+        stop(f"there is no finding {finding!r}", finding, known, "seismograd explain lists all of them")
     out = rich.console.Console()
     if out.is_terminal:
         out.print(Markdown(known[finding].markdown()), width=min(out.width, 100))
@@ -92,11 +101,3 @@ def _print_table(rows: Iterable[tuple[str, str]]) -> None:
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
         typer.echo(f"{name:{width}}  {text}")
-
-
-def _stop(problem: str, given: str = "", known: Iterable[str] = (), hint: str = "") -> NoReturn:
-    """Says on stderr what is wrong, what was perhaps meant and what helps, and exits with 2."""
-    near = get_close_matches(given, list(known), n=3, cutoff=0.5)
-    meant = f", did you mean {' or '.join(near)}?" if near else ""
-    typer.echo(f"seismograd: {problem}{meant}" + (f" ({hint})" if hint else ""), err=True)
-    raise typer.Exit(2)

@@ -1,12 +1,18 @@
-"""Validation losses that are seen by themselves: calls of the loss module in an evaluation without gradients."""
+"""Validation losses that are seen by themselves: the training loss, met again in an evaluation without gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing import reductions
+
+StorageWeakRef: Any = reductions.StorageWeakRef
+"""Of torch's, untyped: knows whether a storage is gone."""
 
 
 class Validation:
@@ -18,14 +24,27 @@ class Validation:
 
     name: ClassVar[str] = "validation"
 
-    def __init__(self, loss_fn: Any, models: Iterable[nn.Module], step: Callable[[], int]) -> None:
-        self._models = list(models)
-        self._step = step
+    def __init__(self, loss_fn: Any = None) -> None:
+        self._models: list[nn.Module] = []
+        self._step: Callable[[], int] = int
         self._total: Tensor | None = None
         self._count = 0
         self._ended: list[tuple[int, Tensor]] = []
         self._trained = False
         self._handle = loss_fn.register_forward_hook(self._hook) if isinstance(loss_fn, nn.Module) else None
+
+    def follow(self, models: Iterable[nn.Module], step: Callable[[], int]) -> None:
+        """Looks at these models to tell training from evaluation."""
+        self._models, self._step = list(models), step
+
+    def data_came(self, dataset: Any) -> None:
+        """A `DataLoader` has handed out a batch."""
+
+    def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
+        """A loss of `torch.nn.functional` was called."""
+
+    def used(self, losses: Iterable[Any]) -> None:
+        """`backward` was called on these."""
 
     def _hook(self, module: nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
@@ -41,10 +60,13 @@ class Validation:
         if torch.is_grad_enabled():
             self._trained = True
             self._end()
-        elif self._trained and not any(model.training for model in self._models):
+        elif self._trained and self._evaluates():
             value = output.detach().reshape(()).float()
             self._total = value.clone() if self._total is None else self._total + value
             self._count += 1
+
+    def _evaluates(self) -> bool:
+        return bool(self._models) and not any(model.training for model in self._models)
 
     def _end(self) -> None:
         if self._total is not None:
@@ -68,3 +90,135 @@ class Validation:
             self._handle.remove()
             self._handle = None
         self._models = []
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one source of data gave to an evaluation."""
+
+    step: int
+    storage: Any
+    total: Tensor
+    count: int = 0
+    calls: int = 0
+
+
+class Evaluations(Validation):
+    """Finds the validation loss of a script that names no loss: only where it is certain.
+
+    That is: the very function that made the loss which `backward` was called on, with the same settings, called while
+    gradients are off and all models are in evaluation mode, on data of one source that was never trained on. Two such
+    sources in one evaluation (the training set again, a test set) leave it open which is meant, and nothing is taken.
+    """
+
+    def __init__(self, reductions: Mapping[str, int]) -> None:
+        """`reductions` says for each loss which of its arguments tells how to reduce."""
+        super().__init__()
+        self._reductions = reductions
+        self._recent: dict[int, tuple[weakref.ref[Tensor], str, tuple[Any, ...]]] = {}
+        self._proven: dict[str, tuple[Any, ...]] = {}  # name: settings
+        self._dataset: int | None = None
+        self._trained_on: dict[tuple[str, int], Any] = {}
+        self._gap: dict[tuple[str, int], _Part] = {}
+        self._chosen: tuple[str, int] | None = None
+        self._blind = False
+
+    def data_came(self, dataset: Any) -> None:
+        self._dataset = id(dataset)
+
+    def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
+        if self._blind or type(output) is not Tensor or len(args) <= self._reductions[name]:
+            return
+        try:
+            if torch.is_grad_enabled():
+                if self._gap:
+                    self._end()
+                self._trains(name, output, args)
+            elif name in self._proven and self._evaluates():
+                self._evaluated(name, output, args)
+        except Exception:  # a loss like no other: there is nothing to see
+            self._blind = True
+
+    def _trains(self, name: str, output: Tensor, args: tuple[Any, ...]) -> None:
+        dataset, self._dataset = self._dataset, None
+        if dataset is not None:
+            self._trained_on.setdefault(("set", dataset))
+        else:
+            storage = args[1].untyped_storage()
+            if len(self._trained_on) >= 64:
+                kept = {source: held for source, held in self._trained_on.items() if held is None or not held.expired()}
+                self._trained_on = kept
+            if len(self._trained_on) < 64:
+                self._trained_on["storage", storage.data_ptr()] = StorageWeakRef(storage)
+        if name not in self._proven and output.requires_grad:
+            if len(self._recent) > 16:
+                self._recent.clear()
+            self._recent[id(output)] = (weakref.ref(output), name, self._settings(name, args))
+
+    def used(self, losses: Iterable[Any]) -> None:
+        if not self._recent:
+            return
+        for loss in losses:
+            reference, name, settings = self._recent.get(id(loss), (None, "", ()))
+            if reference is not None and reference() is loss and settings[0] == _MEAN:
+                self._proven[name] = settings
+        self._recent.clear()
+
+    def _evaluated(self, name: str, output: Tensor, args: tuple[Any, ...]) -> None:
+        dataset, self._dataset = self._dataset, None
+        settings = self._settings(name, args)
+        by_mean = settings[0] == _MEAN
+        if settings[1:] != self._proven[name][1:] or (_WEIGHTED in settings and not by_mean):
+            return
+        given, target = args[:2]
+        storage = target.untyped_storage()
+        source = ("set", dataset) if dataset is not None else ("storage", storage.data_ptr())
+        if self._was_trained_on(source):
+            return
+        if source not in self._gap:
+            zero = torch.zeros((), device=output.device)
+            self._gap[source] = _Part(self._step(), StorageWeakRef(storage), zero)
+        part = self._gap[source]
+        count = (given if target.is_floating_point() else target).numel()
+        part.total = part.total + output.detach().float().sum() * (count if by_mean else 1)
+        part.count += count
+        part.calls += 1
+
+    def _was_trained_on(self, source: tuple[str, int]) -> bool:
+        if source not in self._trained_on:
+            return False
+        storage = self._trained_on[source]
+        return storage is None or not storage.expired()
+
+    def _end(self) -> None:
+        gap, self._gap = self._gap, {}
+        if not gap:
+            return
+        chosen = next(iter(gap)) if len(gap) == 1 else self._chosen
+        part = gap.get(chosen) if chosen is not None else None
+        if chosen is None or part is None:
+            return
+        if chosen[0] == "storage" and part.storage.expired():
+            if part.calls > 1 or self._chosen is not None:
+                return  # one place in memory, used for one batch after another
+        elif self._chosen not in (None, chosen):
+            return  # other data than before: a test set
+        else:
+            self._chosen = chosen
+        self._ended.append((part.step, part.total / max(1, part.count)))
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._gap) or bool(self._ended)
+
+    def _settings(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """How the loss was called, but for its data: the reduction first; of tensors only that they were given."""
+        at = self._reductions[name]
+        rest = (_WEIGHTED if isinstance(value, Tensor) else value for value in (*args[2:at], *args[at + 1 :]))
+        return (args[at], *rest)
+
+
+_MEAN = 1
+"""torch's number for `reduction="mean"`."""
+
+_WEIGHTED = "weighted"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,9 @@ from torch.optim import Optimizer
 class Roster:
     """The floating-point parameters of models and optimizers at one time, each once, in the order of depth."""
 
-    def __init__(self, models: Mapping[str, nn.Module], optimizers: Sequence[Optimizer]) -> None:
+    def __init__(
+        self, models: Mapping[str, nn.Module], optimizers: Sequence[Optimizer], loose: Sequence[Tensor] = ()
+    ) -> None:
         self.parameters: list[Tensor] = []
         self.fan_in: list[int] = []
         """For each parameter how many inputs a unit of it has; 0 where the question makes no sense."""
@@ -46,6 +48,10 @@ class Roster:
                     place = self._places[id(parameter)]
                     self.members[index].add(place)
                     self._groups.setdefault(place, group)
+        for number, tensor in enumerate(loose):
+            if id(tensor) not in self._places and _readable(tensor):
+                names.append(f"tensor{number}")
+                self._add(tensor, 0)
         self.names = tuple(names)
         self.sizes = [parameter.numel() for parameter in self.parameters]
         held = set().union(*self.members)
@@ -75,15 +81,32 @@ class Roster:
         return self.members[owner] | self.unowned if owner == 0 else self.members[owner]
 
 
+class _Gone:
+    """Stands where an optimizer was that no longer exists."""
+
+    param_groups: ClassVar[list[dict[str, Any]]] = []
+
+
+_GONE: Any = _Gone()
+
+
 class Watched:
     """Models and optimizers, and the roster of their parameters.
 
     An optimizer that holds some of them becomes ours when it steps, and takes the place of one that held them before.
+    Optimizers are held weakly, so that what trains may go when the user lets go of it. `loose` are parameters that are
+    no module's and no optimizer's.
     """
 
-    def __init__(self, models: Mapping[str, nn.Module], optimizers: Sequence[Optimizer] | None = None) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, nn.Module],
+        optimizers: Sequence[Optimizer] | None = None,
+        loose: Sequence[Tensor] = (),
+    ) -> None:
         self.models = dict(models)
-        self.optimizers = list(optimizers or ())
+        self._loose = list(loose)
+        self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers or ()]
         self._given = optimizers is not None
         self._strangers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._asked = 0
@@ -93,12 +116,12 @@ class Watched:
 
     def refresh(self) -> None:
         """Reads models and optimizers anew: parameters come, go, and are replaced."""
-        self.roster = Roster(self.models, self.optimizers)
+        self.roster = Roster(self.models, self.optimizers, self._loose)
         self._lengths = self._measure_groups()
 
     def release(self) -> None:
         """Lets go of models, parameters and optimizers: the run is over."""
-        self.models, self.optimizers = {}, []
+        self.models, self._optimizers, self._loose = {}, [], []
         self.refresh()
 
     def groups_changed(self) -> bool:
@@ -116,6 +139,11 @@ class Watched:
 
     def _measure_groups(self) -> list[int]:
         return [len(group["params"]) for optimizer in self.optimizers for group in optimizer.param_groups]
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """Ours; one that the user has let go of keeps its place, and holds nothing."""
+        return [reference() or _GONE for reference in self._optimizers]
 
     # -- optimizers ----------------------------------------------------------------------------------------------
 
@@ -150,15 +178,27 @@ class Watched:
                     self.index_of(inner)
         return bool(self.optimizers)
 
+    def join(self, models: Mapping[str, nn.Module], optimizer: Optimizer) -> None:
+        """More models, and the optimizer that trains them."""
+        self.models.update(models)
+        self._strangers.discard(optimizer)
+        self._adopt(optimizer)
+
+    def speak_for(self, optimizer: Optimizer) -> None:
+        """Takes this one's learning rates for all: there may be hundreds that step inside backward."""
+        self._optimizers.append(weakref.ref(optimizer))
+
     def _adopt(self, optimizer: Optimizer) -> int:
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        for at, known in enumerate(self.optimizers):
-            if any(id(p) in mine for group in known.param_groups for p in group["params"]):
-                self.optimizers[at] = optimizer
-                break
+        known = self.optimizers
+        held = [any(id(p) in mine for group in each.param_groups for p in group["params"]) for each in known]
+        gone = [each is _GONE for each in known]
+        if any(held) or any(gone):
+            at = held.index(True) if any(held) else gone.index(True)
+            self._optimizers[at] = weakref.ref(optimizer)
         else:
-            self.optimizers.append(optimizer)
-            at = len(self.optimizers) - 1
+            self._optimizers.append(weakref.ref(optimizer))
+            at = len(self._optimizers) - 1
         self.refresh()
         return at
 

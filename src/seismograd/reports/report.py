@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,29 @@ def build_report(
         }
     )
     return report
+
+
+def join_reports(reports: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -> dict[str, Any]:
+    """One report on several runs of one process: all findings, each with the number of its run, and the runs' own."""
+    findings = []
+    for number, report in enumerate(reports, 1):
+        for data in report["findings"]:
+            findings.append(finding_of({**data, "evidence": {**data["evidence"], "run": number}}))
+    runs = [report["run"] for report in reports]
+    measured = [each["overhead"]["measured"] for each in runs if each["overhead"]["measured"] is not None]
+    overhead = {"budget": runs[0]["overhead"]["budget"], "measured": max(measured, default=None)}
+    whole = build_report(
+        run={
+            "steps": sum(each["steps"] for each in runs),
+            "status": status_of(findings),
+            "overhead": overhead,
+            **run,
+        },
+        findings=findings,
+        summary={"runs": len(runs)},
+        events=[{**event, "run": number} for number, report in enumerate(reports, 1) for event in report["events"]],
+    )
+    return {**whole, "runs": [strict(report) for report in reports]}
 
 
 def finding_of(data: Mapping[str, Any]) -> Finding:

@@ -1,0 +1,173 @@
+"""`seismograd run`: reads the command line, and prepares the run; the script starts when typer is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand
+
+import seismograd
+from seismograd.cli.mistakes import stop, warn
+from seismograd.records import DebugLevel, Severity
+
+then: list[Callable[[], NoReturn]] = []
+"""What is to be done when the command line has been read: a script runs with as little of ours below it as can be."""
+
+
+class Grave(str, Enum):
+    """The severities that a run can be ended for."""
+
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class UpToTheScript(TyperCommand):
+    """Everything behind the script, or behind `-m MODULE`, is the script's own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        valued = {name for option in self.params if not getattr(option, "is_flag", True) for name in option.opts}
+        at = 0
+        while at < len(args) and args[at].startswith("-") and args[at] not in ("-", "--"):
+            if args[at].startswith("-m"):
+                args = [*args[:at], "--module", *([args[at][2:]] if args[at] != "-m" else []), *args[at + 1 :]]
+                at += 2
+                break
+            at += 2 if args[at] in valued else 1
+        if at <= len(args) and args[at : at + 1] != ["--"]:
+            args = [*args[:at], "--", *args[at:]]
+        return super().parse_args(ctx, args)
+
+
+def run(
+    script: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SCRIPT.py|-m MODULE [ARGS]...", help="What to run, with arguments of its own.", show_default=False
+        ),
+    ] = None,
+    module: Annotated[str | None, typer.Option("--module", hidden=True)] = None,
+    level: Annotated[
+        DebugLevel | None,
+        typer.Option(envvar="SEISMOGRAD_LEVEL", help="How much is read.", show_default="advanced"),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            envvar="SEISMOGRAD_BUDGET",
+            metavar="SHARE",
+            help="The share of the time that the watch may take.",
+            show_default="0.01, 0.05 or 0.15 by level",
+        ),
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="SEISMOGRAD_IGNORE",
+            metavar="ID",
+            help="A finding that is not to be reported; again for more, or a,b.",
+            show_default=False,
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SEISMOGRAD_REPORT", metavar="FILE.json", help="Write the report to this file.", show_default=False
+        ),
+    ] = None,
+    fail_on: Annotated[
+        Grave | None,
+        typer.Option(
+            envvar="SEISMOGRAD_FAIL_ON",
+            help="Exit with 3, where it would be 0, if something as severe was found.",
+            show_default=False,
+        ),
+    ] = None,
+    stop_on: Annotated[
+        Grave | None,
+        typer.Option(
+            envvar="SEISMOGRAD_STOP_ON",
+            help="End the script, as Ctrl-C would, after the step at which something as severe is found.",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet",
+            "-q",
+            envvar="SEISMOGRAD_QUIET",
+            help="Say nothing but a verdict, and only if something is wrong.",
+        ),
+    ] = False,
+) -> None:
+    """Run a script as python would, watch whatever it trains, and say what is wrong with it.
+
+    Arguments, output, exit code and weights of the script are those under plain python. Seismograd speaks on stderr.
+
+    Example: seismograd run --report out.json train.py --lr 0.1
+    """
+    from seismograd.config import find_config
+    from seismograd.run.script import Script
+    from seismograd.run.supervisor import Options
+    from seismograd.run.supervisor import run as start
+
+    given = script or []
+    if module is None and not given:
+        stop("there is no script to run", hint="seismograd run train.py, or seismograd run -m package.train")
+    what = Script(module=module, args=tuple(given)) if module else Script(path=given[0], args=tuple(given[1:]))
+    if problem := what.problem():
+        stop(problem)
+    if budget is not None and not 0 < budget <= 1:
+        stop(f"--budget {budget:g} is no share of the time: give a number above 0 and at most 1, such as 0.05")
+    try:
+        config = find_config()
+        if config.level is not None:
+            DebugLevel.of(config.level)
+        if config.limits:
+            from seismograd.detectors import DEFAULT
+
+            config.apply(DEFAULT)
+    except ValueError as error:
+        stop(str(error))
+    options = Options(
+        level=level,
+        budget=budget,
+        ignore=_known_ids(ignore or []),
+        report=None if report is None else _writable(report),
+        fail_on=None if fail_on is None else Severity(fail_on.value),
+        stop_on=None if stop_on is None else Severity(stop_on.value),
+        quiet=quiet,
+        config=config,
+    )
+    then.append(partial(start, what, options))
+
+
+def _known_ids(given: list[str]) -> tuple[str, ...]:
+    """The ids among those given. They are the names of the detectors' files, which need not be imported for that."""
+    home = Path(seismograd.__file__).parent / "detectors"
+    known = {path.stem.replace("_", "-") for path in home.glob("*/*.py")} | {"blind-probe"}
+    ids = [word.strip() for words in given for word in words.split(",") if word.strip()]
+    for wrong in [word for word in ids if word not in known]:
+        warn(f"--ignore {wrong} names no finding", wrong, known)
+    return tuple(word for word in ids if word in known)
+
+
+def _writable(report: Path) -> Path:
+    """The whole path of the report, wherever the script goes; what is in the way is said before it starts."""
+    path = Path(os.path.abspath(report))
+    folder = path.parent
+    try:
+        if path.is_dir():
+            stop(f"the report cannot be written to {str(report)!r}: it is a folder, give a file")
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(path if path.exists() else folder, os.W_OK):
+            stop(f"the report cannot be written to {str(report)!r}: permission denied")
+    except OSError as error:
+        stop(f"the report cannot be written to {str(report)!r}: {error.strerror or error}")
+    return path

@@ -1,0 +1,1 @@
+"""`seismograd run`: watches a script that knows nothing of it."""

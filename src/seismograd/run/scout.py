@@ -1,0 +1,423 @@
+"""Finds every training of a process by itself, and watches each as a run of its own."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from threading import get_ident
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from seismograd import patches
+from seismograd.run.discovery import Found, discover, held_by, leaves_of
+
+if TYPE_CHECKING:  # what watches is only imported when a training begins
+    from seismograd.loop import Loop
+    from seismograd.training import TrainingDebugger
+
+P = ParamSpec("P")
+
+_FREE = 1.0
+_SHARE = 0.02
+"""Looking for trainings may take a second, and this share of the time that passes."""
+
+_UNANSWERED = 64
+"""So many backwards without a step of ours: another training may be going on."""
+
+
+class Training:
+    """One training: its debugger, and weak references to what it trains.
+
+    It is *open* while a loop watches it, which holds its models. It *rests* when it is over, or when another training
+    begins: then nothing of the user's is held, and it can be opened again.
+    """
+
+    def __init__(self, debugger: TrainingDebugger, found: Found) -> None:
+        self.debugger = debugger
+        self.loop: Loop | None = None
+        self.step = -1
+        self.began_after: Training | None = None
+        """The training that rested when this one began."""
+        self.serial_before = -1
+        """The loop's newest backward when the present one began."""
+        self.unanswered = 0
+        """Backwards since the last step."""
+        self.minded: list[weakref.ref[Optimizer]] = []
+        self._models: dict[str, weakref.ref[nn.Module]] = {}
+        self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._loose: list[weakref.ref[Tensor]] = []
+        self._parameters: dict[int, weakref.ref[Tensor]] = {}
+        from seismograd.probes.validation import Evaluations
+
+        self._evaluations = Evaluations(patches.LOSSES)
+        self.include(found.models, found.optimizers, found.loose)
+
+    @property
+    def models(self) -> dict[str, nn.Module]:
+        found = {name: reference() for name, reference in self._models.items()}
+        return {name: model for name, model in found.items() if model is not None}
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        return [optimizer for reference in self._optimizers if (optimizer := reference()) is not None]
+
+    @property
+    def loose(self) -> list[Tensor]:
+        return [tensor for reference in self._loose if (tensor := reference()) is not None]
+
+    def include(
+        self, models: Mapping[str, nn.Module], optimizers: Iterable[Optimizer], loose: Iterable[Tensor] = ()
+    ) -> None:
+        """Belongs to this training too, from now on."""
+        known = [id(model) for model in self.models.values()]
+        for name, model in models.items():
+            if id(model) not in known:
+                self._models[self._free(name or type(model).__name__) if self._models else name] = weakref.ref(model)
+        self._optimizers += [
+            weakref.ref(optimizer) for optimizer in optimizers if not any(optimizer is one for one in self.optimizers)
+        ]
+        self._loose += [weakref.ref(tensor) for tensor in loose]
+        self.learn()
+
+    def _free(self, name: str) -> str:
+        number, free = 2, name
+        while free in self._models:
+            free, number = f"{name}{number}", number + 1
+        return free
+
+    def learn(self) -> None:
+        """Notes which parameters are this training's."""
+        found = Found(self.models, self.optimizers, self.loose)
+        self._parameters = {id(parameter): weakref.ref(parameter) for parameter in found.parameters()}
+
+    def covers(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether any of these is this training's."""
+        for parameter in parameters:
+            reference = self._parameters.get(id(parameter))
+            if reference is not None and reference() is parameter:
+                return True
+        return self.loop is not None and self.loop.covers(parameters)
+
+    def open(self) -> Loop:
+        from seismograd import attach
+
+        models = self.models
+        self.loop = attach.loop_for(
+            self.debugger,
+            models,
+            self.optimizers or None,
+            lag=attach.check_lag(None, models),
+            loose=self.loose,
+            newest_step=self.step,
+            evaluations=self._evaluations,
+        )
+        self.debugger._loop = self.loop
+        return self.loop
+
+    def rest(self) -> None:
+        """Lets go of everything that is the user's."""
+        if self.loop is not None:
+            loop, self.loop = self.loop, None
+            self.learn()
+            loop.close()
+            self.step = loop.step
+
+    def take_over(self, other: Training) -> None:
+        """What seemed another training turns out to be part of this one."""
+        self.include(other.models, other.optimizers, other.loose)
+        self.step += max(0, other.step)
+        for finding in other.debugger.findings:
+            self.debugger._judge.add(finding)
+
+
+def _guarded(method: Callable[Concatenate[Scout, P], None]) -> Callable[Concatenate[Scout, P], None]:
+    """No error of the scout's reaches the script."""
+
+    @wraps(method)
+    def run(self: Scout, *args: P.args, **kwargs: P.kwargs) -> None:
+        if self._closed:
+            return
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:
+            self._fail("finding what trains", error)
+
+    return run  # type: ignore[return-value]
+
+
+class Scout:
+    """Listens for all trainings of the process, and tells each of its own events.
+
+    A training is met at a backward pass whose leaves no other training has, or at the step of an optimizer that nobody
+    knows. It is taken for another run than the one before it. If that one goes on later, the two were one all along:
+    a GAN whose halves take turns, a policy and its critic.
+    """
+
+    def __init__(
+        self,
+        new_run: Callable[[], TrainingDebugger],
+        *,
+        fail: Callable[[str, Exception], None],
+        stop_if_wanted: Callable[[], None],
+    ) -> None:
+        self.trainings: list[Training] = []
+        self.backwards = 0
+        """How many backward passes were heard of."""
+        self._new_run, self._fail = new_run, fail
+        self._stop_if_wanted = stop_if_wanted
+        self._active: dict[int, Training] = {}  # by thread
+        self._scaled: dict[int, tuple[Any, Any, Any]] = {}  # by thread
+        self._strange: list[weakref.ref[Tensor]] = []  # the leaves of the last backward that was nobody's
+        self._over: list[Training] = []
+        self._spent, self._began = 0.0, perf_counter()
+        self._closed = False
+        patches.listen(self, losses=True)
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    @_guarded
+    def backward_starts(self, roots: Sequence[Any]) -> None:
+        self._stop_if_wanted()
+        self.backwards += 1
+        self._finish_those_over()
+        training = self._active.get(get_ident())
+        if training is None:
+            training = self._meet(roots)
+        if training is not None and training.loop is not None:
+            training.serial_before = training.loop.serial
+            training.loop.backward_starts(roots)
+
+    @_guarded
+    def backward_ended(self, roots: Sequence[Any], seconds: float) -> None:
+        training = self._active.get(get_ident())
+        if training is None or training.loop is None:
+            return
+        loop = training.loop
+        loop.backward_ended(roots, seconds)
+        training.unanswered += 1
+        if loop.asleep:
+            if training.unanswered > _UNANSWERED:
+                training.unanswered = 0
+                self._look_at(roots, training)
+        elif loop.serial == training.serial_before and not loop.in_closure:
+            self._look_at(roots, training)
+
+    @_guarded
+    def backward_failed(self) -> None:
+        if (loop := self._loop()) is not None:
+            loop.backward_failed()
+
+    @_guarded
+    def gradients_taken(self, roots: Sequence[Any]) -> None:
+        self.backwards += 1
+        if (loop := self._loop()) is not None:
+            loop.gradients_taken(roots)
+
+    @_guarded
+    def step_starts(self, optimizer: Optimizer, has_closure: bool) -> None:
+        if (loop := self._loop_of(optimizer, has_closure)) is not None:
+            loop.step_starts(optimizer, has_closure)
+
+    def step_ended(self, optimizer: Optimizer) -> None:
+        if not self._closed and (loop := self._loop()) is not None:
+            loop.step_ended(optimizer)
+        self._stop_if_wanted()
+
+    @_guarded
+    def loss_scaled(self, scaler: Any, loss: Any, scaled: Any) -> None:
+        if (loop := self._loop()) is not None:
+            loop.loss_scaled(scaler, loss, scaled)
+        else:
+            self._scaled[get_ident()] = (scaler, loss, scaled)
+
+    @_guarded
+    def scaler_steps(self, scaler: Any, optimizer: Optimizer) -> None:
+        inner = getattr(optimizer, "optimizer", optimizer)
+        if isinstance(inner, Optimizer) and (loop := self._loop_of(inner)) is not None:
+            loop.scaler_steps(scaler, optimizer)
+
+    def data_waited(self, seconds: float, dataset: Any) -> None:
+        if (loop := self._loop()) is not None:
+            loop.data_waited(seconds, dataset)
+
+    def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
+        if (loop := self._loop()) is not None:
+            loop.loss_computed(name, output, args)
+
+    def covers(self, parameters: Iterable[Tensor]) -> bool:
+        return any(training.covers(parameters) for training in self.trainings)
+
+    def idle(self) -> None:
+        """This is a forked child: what it trains is not ours."""
+        self._closed = True
+        for training in self.trainings:
+            if training.loop is not None:
+                training.loop.idle()
+
+    def close(self) -> None:
+        """Ends every watch and takes every patch away."""
+        self._closed = True
+        patches.forget(self)
+        for training in self.trainings:
+            training.rest()
+        self._active.clear()
+
+    def _loop(self) -> Loop | None:
+        training = self._active.get(get_ident())
+        return None if training is None else training.loop
+
+    # -- who is it -----------------------------------------------------------------------------------------------
+
+    def _meet(self, roots: Sequence[Any]) -> Training | None:
+        """Nothing is watched on this thread: whose backward is this?"""
+        leaves = self._leaves(roots)
+        if not leaves or self._watched_by_user(leaves):
+            return None
+        for training in self.trainings:
+            if training.covers(leaves):
+                return self._go_on(training)
+        return self._begin(leaves)
+
+    def _look_at(self, roots: Sequence[Any], current: Training) -> None:
+        """A backward that changed nothing of the current training's: whose was it?"""
+        leaves = self._leaves(roots)
+        if not leaves or current.covers(leaves) or self._watched_by_user(leaves):
+            return
+        for training in self.trainings:
+            if training.covers(leaves):
+                self._go_on(training)
+                return
+        self._begin(leaves, current)
+
+    def _leaves(self, roots: Sequence[Any]) -> list[Tensor]:
+        """The leaves of a graph; none where too much time went into looking already."""
+        now = perf_counter()
+        if self._spent > _FREE + _SHARE * (now - self._began):
+            return []
+        leaves = leaves_of(roots)
+        self._spent += perf_counter() - now
+        return leaves
+
+    def _loop_of(self, optimizer: Optimizer, has_closure: bool = False) -> Loop | None:
+        """The loop that this optimizer's step belongs to; maybe a new one."""
+        current = self._active.get(get_ident())
+        if current is not None and current.loop is not None and current.loop.holds(optimizer):
+            current.unanswered = 0
+            return current.loop
+        if patches.inside_backward() or torch.compiler.is_compiling():
+            return None
+        parameters = held_by(optimizer)
+        for training in self.trainings:
+            if training is not current and training.covers(parameters):
+                return self._go_on(training).loop
+        if self._watched_by_user(parameters):
+            return None
+        if not has_closure and all(parameter.grad is None for parameter in parameters):
+            return None
+        if current is not None and current.loop is not None and current.loop.awaits_step:
+            return self._join(current, optimizer)
+        begun = self._begin([], current, optimizer)
+        return None if begun is None else begun.loop
+
+    def _watched_by_user(self, parameters: Sequence[Tensor]) -> bool:
+        """Whether the script watches them with `sg.watch` itself."""
+        return any(other is not self and other.covers(parameters) for other in patches.listeners())
+
+    def _begin(
+        self, leaves: Sequence[Tensor], current: Training | None = None, optimizer: Optimizer | None = None
+    ) -> Training | None:
+        """A training that nobody knew, if it can be afforded to look for it."""
+        now = perf_counter()
+        if self._spent > _FREE + _SHARE * (now - self._began):
+            return None
+        found = discover(leaves, optimizer)
+        self._spent += perf_counter() - now
+        if not found.models and not found.optimizers and not self._met_twice(leaves):
+            return None
+        training = Training(self._new_run(), found)
+        training.began_after = current
+        if current is not None:
+            current.rest()
+        self.trainings.append(training)
+        self._activate(training)
+        return training
+
+    def _met_twice(self, leaves: Sequence[Tensor]) -> bool:
+        """Bare tensors are trained if they come again; otherwise they are inputs that someone wants a gradient of."""
+        before = [reference() for reference in self._strange]
+        self._strange = [weakref.ref(leaf) for leaf in leaves]
+        return len(before) == len(leaves) and all(old is new for old, new in zip(before, leaves, strict=True))
+
+    def _go_on(self, training: Training) -> Training:
+        """A training that rested goes on. What began after it, and is not over, was part of it all along."""
+        current = self._active.get(get_ident())
+        if current is training:
+            return training
+        while current is not None and current is not training and self._is_after(current, training):
+            current.rest()
+            earlier = current.began_after
+            training.take_over(current)
+            self.trainings.remove(current)
+            current = earlier
+        if current is not None and current is not training:
+            current.rest()
+        self._activate(training)
+        return training
+
+    def _is_after(self, later: Training, earlier: Training) -> bool:
+        before = later.began_after
+        while before is not None:
+            if before is earlier:
+                return True
+            before = before.began_after
+        return False
+
+    def _join(self, training: Training, optimizer: Optimizer) -> Loop | None:
+        """The backward before this step went through the current training too: the two belong together."""
+        found = discover([], optimizer)
+        loop = training.loop
+        assert loop is not None
+        known = [id(model) for model in training.models.values()]
+        fresh = {name: model for name, model in found.models.items() if id(model) not in known}
+        training.include(fresh, [optimizer])
+        loop.join({name: model for name, model in training.models.items() if id(model) not in known}, optimizer)
+        self._mind(training, [optimizer])
+        return loop
+
+    def _activate(self, training: Training) -> None:
+        loop = training.loop or training.open()
+        self._active[get_ident()] = training
+        self._mind(training, training.optimizers)
+        if (scaled := self._scaled.pop(get_ident(), None)) is not None:
+            loop.loss_scaled(*scaled)
+
+    # -- when it is over -----------------------------------------------------------------------------------------
+
+    def _mind(self, training: Training, optimizers: Iterable[Optimizer]) -> None:
+        """When the user lets go of the last optimizer, the training is over, and nothing of it is held any more."""
+        scout = weakref.ref(self)
+
+        def gone(_: Any) -> None:
+            this = scout()
+            if this is None or this._closed or training.loop is None or training.optimizers:
+                return
+            this._over.append(training)
+            if not torch.compiler.is_compiling() and not patches.inside_backward() and not training.loop.busy:
+                this._finish_those_over()
+
+        training.minded = [weakref.ref(optimizer, gone) for optimizer in optimizers]
+
+    @_guarded
+    def _finish_those_over(self) -> None:
+        while self._over:
+            training = self._over.pop()
+            if training.optimizers:
+                continue
+            training.rest()
+            for thread in [thread for thread, other in self._active.items() if other is training]:
+                del self._active[thread]

@@ -1,0 +1,257 @@
+"""Watches whatever a script trains, and gives the verdict however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+
+from seismograd.config import Config
+from seismograd.records import DebugLevel, Finding, Reading, Severity
+from seismograd.run import script as scripts
+from seismograd.run.process import Exits, ShortTracebacks, when_imported
+from seismograd.run.script import Ending, Script
+
+if TYPE_CHECKING:
+    from seismograd.run.scout import Scout
+    from seismograd.sinks.display import Display
+    from seismograd.training import TrainingDebugger
+
+FAILED = 3
+"""The exit code of a script that ended well, under `--fail-on`, if something was found."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user wants of a run."""
+
+    level: DebugLevel | None = None
+    budget: float | None = None
+    ignore: tuple[str, ...] = ()
+    report: Path | None = None
+    fail_on: Severity | None = None
+    stop_on: Severity | None = None
+    quiet: bool = False
+    config: Config = field(default_factory=Config)
+
+
+def run(script: Script, options: Options) -> NoReturn:
+    """Runs the script under watch, and exits as it does."""
+    supervisor = Supervisor(script, options)
+    ending = scripts.run(script)
+    supervisor.leave(ending)
+
+
+class Supervisor:
+    """Begins when the script imports torch; ends with it, with a signal, or with `os._exit`."""
+
+    def __init__(self, script: Script, options: Options) -> None:
+        self._script, self._options = script, options
+        self._stream: TextIO | None = sys.stderr
+        self._started = datetime.now(UTC)
+        self._pid = os.getpid()
+        self._scout: Scout | None = None
+        self._display: Display | None = None
+        self._wants_stop = self._done = False
+        self._speaks = int(os.environ.get("RANK") or 0) == 0  # of several ranks only the first
+        self._exits = Exits(self._left_by)
+        self._tracebacks = ShortTracebacks()
+        self._forget_import = when_imported("torch", self._torch_came)
+
+    # -- while it runs -------------------------------------------------------------------------------------------
+
+    def _torch_came(self) -> None:
+        try:
+            from seismograd.run.scout import Scout
+
+            self._scout = Scout(self._new_run, fail=self._failed, stop_if_wanted=self._stop_if_wanted)
+        except Exception as error:
+            self._failed("the watch", error)
+
+    def _new_run(self) -> TrainingDebugger:
+        """A training was met: its debugger, and on the terminal its line."""
+        from seismograd.sinks.display import Display
+        from seismograd.training import TrainingDebugger
+
+        options = self._options
+        if self._display is None and self._stream is not None:
+            self._display = Display(self._stream, quiet=options.quiet or not self._speaks)
+        sinks: list[Any] = [] if self._display is None else [self._display.sink()]
+        if options.stop_on is not None:
+            sinks.append(_Stop(self, options.stop_on))
+        debugger = TrainingDebugger(
+            options.level,
+            budget=options.budget,
+            ignore=options.ignore,
+            name=self._script.name,
+            sinks=sinks,
+            config=options.config,
+        )
+        debugger.complain = self._say
+        return debugger
+
+    def _stop_if_wanted(self) -> None:
+        """Ends the script at the end of a step, as Ctrl-C would."""
+        if not self._wants_stop:
+            return
+        self._wants_stop = False
+        if not callable(signal.getsignal(signal.SIGINT)):  # Ctrl-C is ignored, as in a background job
+            raise KeyboardInterrupt
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGINT)
+        else:
+            import _thread
+
+            _thread.interrupt_main()
+
+    def want_stop(self) -> None:
+        self._wants_stop = True
+
+    def _failed(self, part: str, error: Exception) -> None:
+        self._say(f"seismograd: {part} failed, the script goes on without it ({type(error).__name__}: {error})")
+
+    def _say(self, text: str) -> None:
+        if not self._speaks or self._stream is None:
+            return
+        try:
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
+        except (OSError, ValueError, RuntimeError):  # closed, broken, or in the middle of another write
+            pass
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def leave(self, ending: Ending) -> NoReturn:
+        """The script's body is over: the verdict, as soon as its other threads are over too, and then its exit."""
+        if os.getpid() != self._pid:
+            _exit(ending)
+        if any(thread is not threading.current_thread() and not thread.daemon for thread in threading.enumerate()):
+            try:
+                threading._shutdown()  # type: ignore[attr-defined]
+            except BaseException as error:  # Ctrl-C while `python` waits for them
+                self._say(f"seismograd: the script's threads were not waited for ({type(error).__name__})")
+        code = self._finish(ending.code, ending.error)
+        _exit(Ending(code, ending.error) if code != ending.code else ending)
+
+    def _left_by(self, code: int, name: str | None) -> None:
+        self._finish(code, name)
+
+    def _finish(self, code: int, cause: BaseException | str | None) -> int:
+        """Closes the watch, writes the report, says the verdict, once; returns the exit code."""
+        if self._done:
+            return code
+        self._done = True
+        self._forget_import()
+        self._tracebacks.leave()
+        try:
+            report = self._close(code, cause)
+            if code == 0 and self._options.fail_on is not None and _worst(report) >= self._options.fail_on.weight:
+                code = FAILED
+            self._write(report)
+            self._conclude(report)
+        except Exception as error:
+            self._failed("the verdict", error)
+        finally:
+            self._exits.leave()
+        return code
+
+    def _close(self, code: int, cause: BaseException | str | None) -> dict[str, Any]:
+        from seismograd.reports.report import build_report, join_reports
+
+        exit_ = {"code": code, "exception": _described(cause)}
+        crashed = isinstance(cause, Exception)
+        if self._display is not None:
+            self._display.end()
+        debuggers = self._debuggers()
+        for debugger, was_open in debuggers:
+            if was_open or len(debuggers) == 1:
+                debugger.ended(exit_, crashed=crashed)
+            debugger.close()
+        reports = [debugger.report() for debugger, _ in debuggers]
+        if len(reports) == 1:
+            return reports[0]
+        run = {
+            "name": self._script.name,
+            "level": (self._options.level or self._options.config.level or DebugLevel.ADVANCED),
+            "started": self._started.isoformat(timespec="milliseconds"),
+            "ended": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "exit": exit_,
+        }
+        if crashed or not reports:
+            run["status"] = "crashed" if crashed else "healthy"
+        return join_reports(reports, run) if reports else build_report(run=run)
+
+    def _debuggers(self) -> list[tuple[TrainingDebugger, bool]]:
+        """Ours, and those of the script's own `sg.watch`, with whether they were still at work."""
+        training = sys.modules.get("seismograd.training")
+        own = [] if training is None else sorted(training.watches, key=lambda each: each.id)
+        found = (
+            [] if self._scout is None else [(each.debugger, each.loop is not None) for each in self._scout.trainings]
+        )
+        if self._scout is not None:
+            self._scout.close()
+        return found + [(each, not each.closed) for each in own]
+
+    def _write(self, report: dict[str, Any]) -> None:
+        if self._options.report is None or not self._speaks:
+            return
+        from seismograd.reports.report import write_report
+
+        try:
+            write_report(report, self._options.report)
+        except OSError as error:
+            self._say(f"seismograd: {error}")
+
+    def _conclude(self, report: dict[str, Any]) -> None:
+        """The verdict; if quiet, only if there is something to say."""
+        from seismograd.reports.terminal import render_verdict
+        from seismograd.sinks.display import Display
+
+        grave = any(finding["severity"] != Severity.INFO.value for finding in report["findings"])
+        if self._stream is None or not self._speaks or (self._options.quiet and not grave):
+            return
+        display = self._display or Display(self._stream)
+        display.print(render_verdict(report))
+
+
+class _Stop:
+    """A sink that has the script stopped when something this severe is found."""
+
+    def __init__(self, supervisor: Supervisor, severity: Severity) -> None:
+        self._supervisor, self._severity = supervisor, severity
+
+    def write_reading(self, reading: Reading) -> None: ...
+
+    def write_finding(self, finding: Finding) -> None:
+        if finding.severity.weight >= self._severity.weight:
+            self._supervisor.want_stop()
+
+    def update_finding(self, finding: Finding) -> None:
+        self.write_finding(finding)
+
+    def close(self, report: dict[str, Any]) -> None: ...
+
+
+def _worst(report: dict[str, Any]) -> int:
+    return max((Severity(finding["severity"]).weight for finding in report["findings"]), default=-1)
+
+
+def _described(cause: BaseException | str | None) -> str | None:
+    if cause is None or isinstance(cause, str):
+        return cause
+    if isinstance(cause, SystemExit):
+        return None if cause.code is None or isinstance(cause.code, int) else f"SystemExit: {cause.code}"
+    return f"{type(cause).__name__}: {cause}".rstrip(": ")
+
+
+def _exit(ending: Ending) -> NoReturn:
+    """Leaves as `python` would; what there was to say has been said."""
+    if ending.interrupted:
+        sys.excepthook = lambda *_: None
+        raise KeyboardInterrupt
+    raise SystemExit(ending.code)
