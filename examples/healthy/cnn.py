@@ -4,8 +4,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import seismograd as sg
-
 torch.manual_seed(0)
 
 labels = torch.randint(0, 4, (1024,))
@@ -29,11 +27,10 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
-with sg.watch(model, optimizer) as watch:
-    for epoch in range(8):
-        for inputs, targets in DataLoader(TensorDataset(pictures, labels), batch_size=64, shuffle=True):
-            loss = nn.functional.cross_entropy(model(inputs), targets)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        print(f"epoch {epoch}  loss {loss.item():.4f}")
+for epoch in range(8):
+    for inputs, targets in DataLoader(TensorDataset(pictures, labels), batch_size=64, shuffle=True):
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    print(f"epoch {epoch}  loss {loss.item():.4f}")

@@ -3,8 +3,6 @@
 import torch
 from torch import nn
 
-import seismograd as sg
-
 torch.manual_seed(0)
 
 
@@ -25,18 +23,17 @@ critic_optimizer = torch.optim.Adam(critic.parameters(), lr=5e-4, betas=(0.5, 0.
 loss_fn = nn.BCEWithLogitsLoss()
 real, fake = torch.ones(128, 1), torch.zeros(128, 1)
 
-with sg.watch([generator, critic], [generator_optimizer, critic_optimizer]) as watch:
-    for step in range(400):
-        points = generator(torch.randn(128, 8))
+for step in range(400):
+    points = generator(torch.randn(128, 8))
 
-        critic_loss = loss_fn(critic(real_points(128)), real) + loss_fn(critic(points.detach()), fake)
-        critic_optimizer.zero_grad()
-        critic_loss.backward()
-        critic_optimizer.step()
+    critic_loss = loss_fn(critic(real_points(128)), real) + loss_fn(critic(points.detach()), fake)
+    critic_optimizer.zero_grad()
+    critic_loss.backward()
+    critic_optimizer.step()
 
-        generator_loss = loss_fn(critic(points), real)
-        generator_optimizer.zero_grad()
-        generator_loss.backward()
-        generator_optimizer.step()
-        if step % 100 == 99:
-            print(f"step {step:3}  critic {critic_loss.item():.4f}  generator {generator_loss.item():.4f}")
+    generator_loss = loss_fn(critic(points), real)
+    generator_optimizer.zero_grad()
+    generator_loss.backward()
+    generator_optimizer.step()
+    if step % 100 == 99:
+        print(f"step {step:3}  critic {critic_loss.item():.4f}  generator {generator_loss.item():.4f}")

@@ -3,8 +3,6 @@
 import torch
 from torch import nn
 
-import seismograd as sg
-
 torch.manual_seed(0)
 
 rule = torch.randn(20, 4)
@@ -23,17 +21,15 @@ model = nn.Sequential(
 )
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
-with sg.watch(model, optimizer) as watch:
-    for epoch in range(6):
-        model.train()
-        for batch in torch.randperm(4096).split(64):
-            loss = nn.functional.cross_entropy(model(train_inputs[batch]), train_labels[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+for epoch in range(6):
+    model.train()
+    for batch in torch.randperm(4096).split(64):
+        loss = nn.functional.cross_entropy(model(train_inputs[batch]), train_labels[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
-        model.eval()
-        with torch.no_grad():
-            val_loss = nn.functional.cross_entropy(model(val_inputs), val_labels)
-        watch.validate(val_loss)
-        print(f"epoch {epoch}  loss {loss.item():.4f}  validation {val_loss.item():.4f}")
+    model.eval()
+    with torch.no_grad():
+        val_loss = nn.functional.cross_entropy(model(val_inputs), val_labels)
+    print(f"epoch {epoch}  loss {loss.item():.4f}  validation {val_loss.item():.4f}")

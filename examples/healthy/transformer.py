@@ -5,8 +5,6 @@ import math
 import torch
 from torch import nn
 
-import seismograd as sg
-
 torch.manual_seed(0)
 
 WORDS, LENGTH, WIDTH, STEPS, WARM_UP = 32, 32, 64, 300, 30
@@ -50,18 +48,16 @@ scheduler = torch.optim.lr_scheduler.LambdaLR(
 )
 held_out = text(64)
 
-with sg.watch(model, optimizer, scheduler=scheduler) as watch:
-    for step in range(STEPS):
-        loss = loss_of(model, text(16))
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        scheduler.step()
-        if step % 50 == 49:
-            model.eval()
-            with torch.no_grad():
-                val_loss = loss_of(model, held_out)
-            model.train()
-            watch.validate(val_loss)
-            print(f"step {step:3}  loss {loss.item():.4f}  validation {val_loss.item():.4f}")
+for step in range(STEPS):
+    loss = loss_of(model, text(16))
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    scheduler.step()
+    if step % 50 == 49:
+        model.eval()
+        with torch.no_grad():
+            val_loss = loss_of(model, held_out)
+        model.train()
+        print(f"step {step:3}  loss {loss.item():.4f}  validation {val_loss.item():.4f}")

@@ -7,8 +7,6 @@ stretches the state somewhat; over sixty the gradient is stretched to the power 
 import torch
 from torch import nn
 
-import seismograd as sg
-
 torch.manual_seed(0)
 
 
@@ -34,17 +32,16 @@ class Adder(nn.Module):
 model = Adder()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
-with sg.watch(model, optimizer) as watch:
-    for step in range(200):
-        length = 10 if step < 150 else 60  # first the short ones, then the real thing
-        numbers = torch.rand(32, length)
-        marked = torch.zeros(32, length).scatter_(1, torch.rand(32, length).topk(2).indices, 1.0)
-        target = (numbers * marked).sum(dim=1)
+for step in range(200):
+    length = 10 if step < 150 else 60  # first the short ones, then the real thing
+    numbers = torch.rand(32, length)
+    marked = torch.zeros(32, length).scatter_(1, torch.rand(32, length).topk(2).indices, 1.0)
+    target = (numbers * marked).sum(dim=1)
 
-        prediction = model(torch.stack([numbers, marked], dim=2))
-        loss = nn.functional.mse_loss(prediction, target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 25 == 0 or step == 199:
-            print(f"step {step:3}  loss {loss.item():.4g}")
+    prediction = model(torch.stack([numbers, marked], dim=2))
+    loss = nn.functional.mse_loss(prediction, target)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 25 == 0 or step == 199:
+        print(f"step {step:3}  loss {loss.item():.4g}")

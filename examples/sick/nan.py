@@ -8,8 +8,6 @@ but the derivative of the square root is infinite there, and times zero it is Na
 import torch
 from torch import nn
 
-import seismograd as sg
-
 torch.manual_seed(0)
 
 samples = torch.randn(9000, 64)
@@ -29,15 +27,14 @@ class Embedding(nn.Module):
 model = Embedding()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
-with sg.watch(model, optimizer) as watch:
-    for step in range(60):
-        left, right = torch.randint(0, 9000, (2, 256))  # sooner or later the same one twice
-        distance = model(samples[left], samples[right])
-        same = kinds[left] == kinds[right]
-        loss = torch.where(same, distance, (2 - distance).clamp(min=0)).mean()
+for step in range(60):
+    left, right = torch.randint(0, 9000, (2, 256))  # sooner or later the same one twice
+    distance = model(samples[left], samples[right])
+    same = kinds[left] == kinds[right]
+    loss = torch.where(same, distance, (2 - distance).clamp(min=0)).mean()
 
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 10 == 0:
-            print(f"step {step:3}  loss {loss.item():.4f}")
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 10 == 0:
+        print(f"step {step:3}  loss {loss.item():.4f}")

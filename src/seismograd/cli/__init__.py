@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 import seismograd
 from seismograd.cli import running
-from seismograd.cli.mistakes import stop
+from seismograd.cli.mistakes import stop, writable
 
 app = typer.Typer(
     name="seismograd",
@@ -65,10 +66,7 @@ def demo(
     name = name or FIRST
     if name not in demos:
         stop(f"there is no demo {name!r}", name, demos, "seismograd demo --list shows all of them")
-    try:
-        run(demos[name], report)
-    except OSError as error:
-        stop(str(error))
+    running.then.append(partial(run, demos[name], None if report is None else writable(report)))
 
 
 @app.command()

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import os
-import runpy
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import rich.console
+import typer
 
-from seismograd.reports.report import write_report
-from seismograd.reports.terminal import render_verdict
+from seismograd.run.script import Script
+from seismograd.run.supervisor import Options
+from seismograd.run.supervisor import run as start
 
 FIRST = "nan"
 """The one that `seismograd demo` runs."""
@@ -54,36 +53,22 @@ def _home() -> Path:
     return Path(__file__).resolve().parents[3] / "examples"  # a checkout on a system without links
 
 
-def run(demo: Demo, report_path: Path | None = None) -> None:
-    """Runs the script as `python` would, then says on stderr what is still to be said, and writes the report."""
-    console = rich.console.Console(stderr=True, highlight=False)
-    console.print(f"seismograd: {demo.title}", markup=False, soft_wrap=True)
-    console.print(f"seismograd: running {_short(demo.path)}\n", markup=False, soft_wrap=True)
+def run(demo: Demo, report: Path | None = None) -> NoReturn:
+    """Runs the script as `seismograd run` does, and says what more there is to see."""
+    _say(f"seismograd: {demo.title}", f"seismograd: running {_short(demo.path)}", "")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # models as small as these are fastest on one thread
-    made = _run_script(demo.path)
 
-    from seismograd.training import TrainingDebugger  # by now the script has imported torch
+    def after(found: dict[str, Any]) -> None:
+        lines = [] if report is None else [f"seismograd: the report is in {report}"]
+        lines += [f"seismograd: for more type: seismograd explain {each['id']}" for each in found["findings"][:1]]
+        _say("", *lines)
 
-    watch = next(value for value in made.values() if isinstance(value, TrainingDebugger))
-    report = watch.report()
-    if report["run"]["status"] == "healthy":  # a sick run has got its verdict from the watch itself
-        console.print(render_verdict(report))
-    console.print()
-    if report_path is not None:
-        write_report(report, report_path)
-        console.print(f"seismograd: the report is in {report_path}", markup=False, soft_wrap=True)
-    for finding in report["findings"][:1]:
-        console.print(f"seismograd: for more type: seismograd explain {finding['id']}", markup=False, soft_wrap=True)
+    start(Script(path=str(demo.path)), Options(report=report), after=after)
 
 
-def _run_script(path: Path) -> dict[str, Any]:
-    """Runs the script as the main program and returns the names it made."""
-    argv = sys.argv
-    sys.argv = [str(path)]
-    try:
-        return runpy.run_path(str(path), run_name="__main__")
-    finally:
-        sys.argv = argv
+def _say(*lines: str) -> None:
+    for line in lines:
+        typer.echo(line, err=True)
 
 
 def _short(path: Path) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import NoReturn
 
 import typer
@@ -18,6 +20,21 @@ def stop(problem: str, given: str = "", known: Iterable[str] = (), hint: str = "
 def warn(problem: str, given: str = "", known: Iterable[str] = ()) -> None:
     """Says on stderr what is wrong, and what was perhaps meant."""
     typer.echo(f"seismograd: {problem}{_meant(given, known)}", err=True)
+
+
+def writable(report: Path) -> Path:
+    """The whole path of the report, wherever the script goes; what is in the way is said before it starts."""
+    path = Path(os.path.abspath(report))
+    folder = path.parent
+    try:
+        if path.is_dir():
+            stop(f"the report cannot be written to {str(report)!r}: it is a folder, give a file")
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(path if path.exists() else folder, os.W_OK):
+            stop(f"the report cannot be written to {str(report)!r}: permission denied")
+    except OSError as error:
+        stop(f"the report cannot be written to {str(report)!r}: {error.strerror or error}")
+    return path
 
 
 def _meant(given: str, known: Iterable[str]) -> str:

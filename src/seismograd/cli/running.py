@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -13,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 import seismograd
-from seismograd.cli.mistakes import stop, warn
+from seismograd.cli.mistakes import stop, warn, writable
 from seismograd.records import DebugLevel, Severity
 
 then: list[Callable[[], NoReturn]] = []
@@ -139,7 +138,7 @@ def run(
         level=level,
         budget=budget,
         ignore=_known_ids(ignore or []),
-        report=None if report is None else _writable(report),
+        report=None if report is None else writable(report),
         fail_on=None if fail_on is None else Severity(fail_on.value),
         stop_on=None if stop_on is None else Severity(stop_on.value),
         quiet=quiet,
@@ -156,18 +155,3 @@ def _known_ids(given: list[str]) -> tuple[str, ...]:
     for wrong in [word for word in ids if word not in known]:
         warn(f"--ignore {wrong} names no finding", wrong, known)
     return tuple(word for word in ids if word in known)
-
-
-def _writable(report: Path) -> Path:
-    """The whole path of the report, wherever the script goes; what is in the way is said before it starts."""
-    path = Path(os.path.abspath(report))
-    folder = path.parent
-    try:
-        if path.is_dir():
-            stop(f"the report cannot be written to {str(report)!r}: it is a folder, give a file")
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(path if path.exists() else folder, os.W_OK):
-            stop(f"the report cannot be written to {str(report)!r}: permission denied")
-    except OSError as error:
-        stop(f"the report cannot be written to {str(report)!r}: {error.strerror or error}")
-    return path

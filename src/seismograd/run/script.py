@@ -22,7 +22,7 @@ from seismograd.run.process import is_ours
 
 @dataclass(frozen=True)
 class Script:
-    """What is to be run: the `path` of a script, or of a folder or archive with a `__main__.py`, or `module`; `-`: stdin."""
+    """What is to be run: the path of a script, a folder or an archive (`-`: stdin), or the name of a module."""
 
     path: str = ""
     module: str = ""

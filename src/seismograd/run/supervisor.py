@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,9 +41,9 @@ class Options:
     config: Config = field(default_factory=Config)
 
 
-def run(script: Script, options: Options) -> NoReturn:
-    """Runs the script under watch, and exits as it does."""
-    supervisor = Supervisor(script, options)
+def run(script: Script, options: Options, *, after: Callable[[dict[str, Any]], None] | None = None) -> NoReturn:
+    """Runs the script under watch, and exits as it does; `after` is told the report when the verdict has been said."""
+    supervisor = Supervisor(script, options, after)
     ending = scripts.run(script)
     supervisor.leave(ending)
 
@@ -50,8 +51,8 @@ def run(script: Script, options: Options) -> NoReturn:
 class Supervisor:
     """Begins when the script imports torch; ends with it, with a signal, or with `os._exit`."""
 
-    def __init__(self, script: Script, options: Options) -> None:
-        self._script, self._options = script, options
+    def __init__(self, script: Script, options: Options, after: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self._script, self._options, self._after = script, options, after
         self._stream: TextIO | None = sys.stderr
         self._started = datetime.now(UTC)
         self._pid = os.getpid()
@@ -154,6 +155,8 @@ class Supervisor:
                 code = FAILED
             self._write(report)
             self._conclude(report)
+            if self._after is not None:
+                self._after(report)
         except Exception as error:
             self._failed("the verdict", error)
         finally:

@@ -8,6 +8,7 @@ import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from io import StringIO
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -232,8 +233,11 @@ class Foot:
             return None
 
     def size(self) -> os.terminal_size | None:
-        """The terminal's size now; None if there is no room, or a job in the background has no business there."""
-        size = os.get_terminal_size(self.fd)
+        """The terminal's size now; None if it is gone or too small, or this is a job in the background."""
+        try:
+            size = os.get_terminal_size(self.fd)
+        except OSError:
+            return None
         if size.lines < _FEWEST_ROWS:
             self.give_back()
             return None
@@ -248,7 +252,8 @@ class Foot:
         self._kept = size
         region, last = f"\x1b[1;{size.lines - 1}r", f"\x1b[{size.lines};1H\x1b[0m\x1b[2K"
         no_wrap, wrap = "\x1b[?7l", "\x1b[?7h"
-        self._send(f"{prepare}{_SAVE}{region}{last}{no_wrap}{line}{wrap}{_RESTORE}")
+        with suppress(OSError):  # the terminal is gone, or takes nothing just now
+            self._send(f"{prepare}{_SAVE}{region}{last}{no_wrap}{line}{wrap}{_RESTORE}")
         self._kept = size  # also if a signal handler gave the row back in between
 
     def give_back(self) -> None:
@@ -256,13 +261,11 @@ class Foot:
         kept, self._kept = self._kept, None
         if kept is None:
             return
-        try:
+        with suppress(OSError):
             if os.get_terminal_size(self.fd) == kept:
                 self._send(f"{_SAVE}{_ALL_SCROLLS}\x1b[{kept.lines};1H\x1b[0m\x1b[2K{_RESTORE}")
             else:
                 self._send(_SAVE + _ALL_SCROLLS + _RESTORE + _CLEAR_BELOW)
-        except OSError:
-            pass  # it is gone
 
     def _send(self, text: str) -> None:
         _send(self.fd, text.encode(self.encoding, "replace"))
