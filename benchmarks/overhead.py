@@ -11,6 +11,8 @@ can miss. What a watch may use freely at its start is taken away first: this is 
 
 The variant `nothing` compares unwatched blocks with unwatched ones. Its ratio would be 1 on a quiet machine: where it
 is not, its distance from 1 is the noise, and no smaller overhead can be told from this table.
+
+`--only run`, and a whole run, also measure a script under `seismograd run`: see run.py, which does that.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, relu
 
+import run
 from seismograd import patches
 from seismograd.sinks import Memory
 from seismograd.training import TrainingDebugger
@@ -46,6 +49,7 @@ from seismograd.training import watch as open_watch
 RESULTS = Path(__file__).parent / "results" / "overhead.json"
 LEVELS = ("basic", "advanced", "extreme")
 VARIANTS = ("nothing", *LEVELS, "detect_anomaly", "naive loop")
+WHOLE_SCRIPTS = "run"
 TARGETS = {
     ("mlp", "basic"): 1.03,
     ("cnn", "basic"): 1.01,
@@ -394,7 +398,10 @@ def main(arguments: list[str] | None = None) -> None:
             rows.append(row)
             console.print(f"{case.name}, {variant}: {row.ratio:.3f} ({row.low:.3f}-{row.high:.3f})", style="dim")
     imported = import_time(2 if options.quick else 7)
-    show(rows, imported, console)
+    if rows:
+        show(rows, imported, console)
+    if not options.only or WHOLE_SCRIPTS in options.only:
+        run.main(["--quick"] if options.quick else [])
     result = {
         "benchmark": "overhead",
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -412,7 +419,9 @@ def _chosen(
     parser: argparse.ArgumentParser, known: list[Case], only: list[str] | None
 ) -> tuple[list[Case], tuple[str, ...]]:
     wanted = set(only or ())
-    unknown = wanted - {case.name for case in known} - set(VARIANTS)
+    if wanted == {WHOLE_SCRIPTS}:
+        return [], ()
+    unknown = wanted - {case.name for case in known} - set(VARIANTS) - {WHOLE_SCRIPTS}
     if unknown:
         parser.error(
             f"--only {unknown.pop()!r} is unknown: there are {', '.join([c.name for c in known] + [*VARIANTS])}"

@@ -39,6 +39,14 @@ def test_overhead(tmp_path: Path) -> None:
     assert result["import"]["imports_torch"] is False
 
 
+@pytest.mark.slow
+def test_run(tmp_path: Path) -> None:
+    result = _run("run.py", tmp_path / "run.json")
+    assert [row["way"] for row in result["rows"]] == ["python", "sg.watch", "seismograd run"]
+    assert all(0 < row["low"] <= row["ratio"] <= row["high"] for row in result["rows"])
+    assert result["start_up"]["run"] > 0
+
+
 def test_overhead_names_what_it_does_not_know() -> None:
     command = [sys.executable, str(BENCHMARKS / "overhead.py"), "--only", "rnn"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

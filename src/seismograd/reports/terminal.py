@@ -69,7 +69,7 @@ class _Verdict:
             facts = ["seismograd: no backward pass was seen", *_ending(run)]
             yield _one_line(Text(", ".join(facts)), width)
             return
-        headline = _hanging(Text(), _headline(self.report, findings), console, width)
+        headline = _hanging(Text(), _headline(self.report, findings, width), console, width)
         yield from headline
         if any(finding.severity is not Severity.INFO for finding in findings):
             room = (self.height or _screen(console)) - len(headline)
@@ -80,16 +80,19 @@ def _screen(console: Console) -> int:
     return max(24, console.height) - 1 if console.is_terminal else 60
 
 
-def _headline(report: Mapping[str, Any], findings: Sequence[Finding]) -> Text:
+def _headline(report: Mapping[str, Any], findings: Sequence[Finding], width: int) -> Text:
+    """In one line of `width` if leaving out the overhead makes it one."""
     run, runs = report["run"], report.get("runs") or ()
     status = run.get("status") or "healthy"
     facts = [_many(len(runs), "run")] if len(runs) > 1 else []
     facts += [_many(run.get("steps") or 0, "step"), _tally(findings) or "nothing found"]
-    measured = (run.get("overhead") or {}).get("measured")
+    measured, ending = (run.get("overhead") or {}).get("measured"), _ending(run)
     if isinstance(measured, (int, float)) and not _seconds(run) < _SHORT:
-        facts.append(f"overhead {measured:.1%}")
-    facts += _ending(run)
-    return Text.assemble("seismograd: ", (status, _STATUS.get(status, "bold")), f" after {', '.join(facts)}")
+        overhead = f"overhead {measured:.1%}"
+        alone = len(f"seismograd: {status} after {', '.join([*facts, *ending])}")
+        if not alone <= width < alone + len(f", {overhead}"):
+            facts.append(overhead)
+    return Text.assemble("seismograd: ", (status, _STATUS.get(status, "bold")), f" after {', '.join(facts + ending)}")
 
 
 def _seconds(run: Mapping[str, Any]) -> float:
