@@ -243,7 +243,7 @@ def report_problems(plain: Outcome, watched: Outcome, script: Script, path: Path
         problems.append(f"exit code {run['exit']['code']} in the report")
     problems += exception_problems(run["exit"]["exception"], tracebacks(plain.err.splitlines()), script)
     said = [line for line in watched.err.splitlines() if line.startswith("seismograd: healthy")]
-    if "--quiet" not in script.options and len(said) != (script.status == "healthy"):
+    if "--quiet" not in script.options and len(said) != (script.status == "healthy" and script.steps != (0,)):
         problems.append(f"{len(said)} lines say `seismograd: healthy`")
     if script.steps == (0,) and "no backward pass was seen" not in watched.err:
         problems.append("`no backward pass was seen` is not said")
@@ -256,10 +256,10 @@ def steps_of(trainings: list[dict[str, Any]]) -> list[int]:
 
 def exception_problems(told: str | None, seen: list[list[str]], script: Script) -> list[str]:
     """The report has the exception that ended the script, by the name without its module, and only then."""
-    if script.status != "crashed":
-        right = told is None or told.startswith("KeyboardInterrupt")
-    elif script.exception:
+    if script.exception:
         right = told == script.exception
+    elif script.status != "crashed":
+        right = told is None or told.startswith("KeyboardInterrupt")
     else:
         name, _, message = seen[-1][-1].partition(":") if seen else ("", "", "")
         right = told is not None and told.startswith(name.split(".")[-1] + (":" + message if message else ""))

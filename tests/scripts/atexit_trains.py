@@ -1,6 +1,6 @@
 """All the work is done at exit, in a handler: odd, but some frameworks with decorators end up there."""
 
-# run: none
+# run: status=healthy steps=5
 
 import atexit
 

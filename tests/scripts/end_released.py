@@ -28,7 +28,8 @@ def train():
         optimizer.step()
         if step == 8:
             print("alive:", [ref() is not None for ref in batches], [ref() is not None for ref in losses])
-            print("tensors:", tensors() - before)
+            middle = tensors()
+    print("more tensors than in the middle:", tensors() - middle)
     torch.save(model.state_dict(), "weights.pt")
     return model, optimizer, loss
 

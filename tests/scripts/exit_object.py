@@ -2,6 +2,7 @@
 
 # exit: 1
 # stderr: Outcome(best=0.25, epoch=3)
+# exception: SystemExit: Outcome(best=0.25, epoch=3)
 # run: status=healthy steps=0
 
 from typing import NamedTuple

@@ -2,6 +2,7 @@
 
 # exit: 1
 # stderr: No data set found: give a folder.
+# exception: SystemExit: No data set found: give a folder.
 # run: status=healthy steps=0
 
 import sys

@@ -1,7 +1,8 @@
 """The scheduler of the cluster ends it: SIGTERM in the middle of training, and no handler."""
 
 # exit: -15
-# run: none
+# exception: SIGTERM
+# run: status=healthy steps=6
 
 import os
 import signal
