@@ -529,8 +529,10 @@ def test_elsewhere_findings_come_at_once_without_escape_codes(clock: Clock) -> N
     first.update_finding(FOUND)
     assert out.getvalue() == TOLD.replace("forward, step", "forward, run 1, step")
     train(second, clock, range(60))
-    display.end()
     assert out.getvalue().splitlines()[3:] == ["seismograd: run 2, 21 steps, 4.0/s, loss 0.09524, 1 warning"]
+    display.end()
+    display.print("the verdict")
+    assert out.getvalue().endswith("1 warning\n\nthe verdict\n")
     assert "\x1b" not in out.getvalue()
 
 
@@ -543,7 +545,7 @@ def test_forced_colour_does_not_make_a_file_a_terminal(clock: Clock, monkeypatch
     sink.write_finding(FOUND)
     codes = re.compile(r"\x1b\[[\d;]*m")
     assert codes.search(out.getvalue()), "colour was asked for"
-    assert codes.sub("", out.getvalue()).endswith(f"found\n{TOLD}")
+    assert codes.sub("", out.getvalue()).endswith(f"found\n\n{TOLD}")
 
 
 # -- streams that break ------------------------------------------------------------------------------------------------
@@ -596,7 +598,7 @@ def test_a_stream_of_few_characters_is_no_error(clock: Clock) -> None:
     display.sink().write_finding(replace(FOUND, message="größer"))
     display.print("the verdict")
     assert raw.getvalue().startswith(b"warning[loss-spike]: gr??er\n")
-    assert raw.getvalue().endswith(b"the verdict\n")
+    assert raw.getvalue().endswith(b"\n\nthe verdict\n")
 
 
 def test_a_terminal_that_goes_away_is_no_error(clock: Clock) -> None:

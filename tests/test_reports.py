@@ -343,6 +343,14 @@ def test_the_share_of_a_run_of_seconds_is_left_out() -> None:
     assert "overhead 0.6%" in shown("2026-01-01T00:00:10.000+00:00")
 
 
+def test_the_share_is_left_out_where_it_alone_would_take_a_second_line() -> None:
+    report = report_on(status="healthy", exit={"exception": "KeyboardInterrupt"})
+    whole = "seismograd: healthy after 120 steps, nothing found, overhead 0.6%, stopped by Ctrl-C\n"
+    assert text(render_verdict(report), len(whole) - 1) == whole
+    assert text(render_verdict(report)) == whole.replace(" overhead 0.6%,", "")
+    assert "overhead" in text(render_verdict(report), 40), "it takes several lines in any case"
+
+
 def several(*findings: Finding, runs: int = 2, **run: Any) -> dict[str, Any]:
     """The report on several runs in one process, as `seismograd run` makes it."""
     return {**report_on(*findings, steps=300, overhead={}, **run), "runs": [report_on()] * runs}

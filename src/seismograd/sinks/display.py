@@ -52,7 +52,7 @@ class Display:
         self._due, self._line_due = -math.inf, _LINES_AT[0]
         self._runs = 0
         self._found: Counter[Severity] = Counter()
-        self._over = self._broken = False
+        self._over = self._broken = self._spoke = False
 
     def sink(self, label: str | None = None) -> Sink:
         """The sink of one training run. Of several the one that read last is shown, with its label (`run 2`)."""
@@ -60,11 +60,11 @@ class Display:
         return _Run(self, label or f"run {self._runs}")
 
     def print(self, renderable: RenderableType) -> None:
-        """Prints above the live line; on a terminal after a blank line, since the cursor may stand in mid-line."""
+        """Prints above the live line, after a blank line: on a terminal the cursor may stand in mid-line."""
         if self._broken:
             return
         try:
-            self._write(("\n" if self._terminal else "") + self._rendered(renderable))
+            self._write(("\n" if self._terminal or self._spoke else "") + self._rendered(renderable))
         except Exception:
             self._broken = True
 
@@ -166,6 +166,7 @@ class Display:
         return text.getvalue()
 
     def _write(self, text: str) -> None:
+        self._spoke = True
         data = text.encode(self._encoding, "replace")
         try:
             self._stream.write(data.decode(self._encoding))
