@@ -3,6 +3,7 @@
 # exit: 1
 # stderr: torch.multiprocessing.spawn.ProcessRaisedException:
 # stderr: ValueError: rank 0 has no data
+# exception: ProcessRaisedException:
 # run: status=crashed steps=2
 # loose: stderr
 

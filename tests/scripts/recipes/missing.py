@@ -3,4 +3,5 @@
 # module: recipes.mising
 # exit: 1
 # stderr: No module named recipes.mising
+# exception: No module named recipes.mising
 # run: status=healthy steps=0
