@@ -113,7 +113,8 @@ class Loop:
         self._moments: dict[int, Moment] = {}
         self.step = newest_step
         """The number of the newest step, from 0; -1 before the first."""
-        self._round = set(range(len(optimizers or ()))) | {_NOBODY}  # the optimizers that have stepped in it
+        self._round: set[int] = set()  # the optimizers that have stepped in it
+        self._resumed = newest_step >= 0  # the newest step is of before, and over
         self._serial = 0  # of the newest backward of ours
         self._told: list[int] = []  # the backwards whose loss stood in the last reading
         self._before: list[tuple[int, int] | None] | None = None
@@ -547,9 +548,10 @@ class Loop:
 
     def _count(self, owner: int) -> None:
         """A step is over when an optimizer steps for the second time: a GAN's two halves are one."""
-        if self.step < 0 or owner in self._round:
+        if self.step < 0 or self._resumed or owner in self._round:
             self.step += 1
             self._round = {owner}
+            self._resumed = False
         else:
             self._round.add(owner)
 

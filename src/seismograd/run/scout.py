@@ -280,7 +280,7 @@ class Scout:
             return None
         for training in self.trainings:
             if training.covers(leaves):
-                return self._go_on(training)
+                return self._go_on(training, leaves)
         return self._begin(leaves)
 
     def _look_at(self, roots: Sequence[Any], current: Training) -> None:
@@ -290,7 +290,7 @@ class Scout:
             return
         for training in self.trainings:
             if training.covers(leaves):
-                self._go_on(training)
+                self._go_on(training, leaves)
                 return
         self._begin(leaves, current)
 
@@ -353,11 +353,14 @@ class Scout:
         self._strange = [weakref.ref(leaf) for leaf in leaves]
         return len(before) == len(leaves) and all(old is new for old, new in zip(before, leaves, strict=True))
 
-    def _go_on(self, training: Training) -> Training:
+    def _go_on(self, training: Training, leaves: Sequence[Tensor] = ()) -> Training:
         """A training that rested goes on. What began after it, and is not over, was part of it all along."""
         current = self._active.get(get_ident())
         if current is training:
             return training
+        if leaves and not training.optimizers:  # the one before is gone: there will be another
+            found = discover(leaves)
+            training.include(found.models, found.optimizers)
         while current is not None and current is not training and self._is_after(current, training):
             current.rest()
             earlier = current.began_after
