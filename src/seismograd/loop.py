@@ -454,9 +454,9 @@ class Loop:
             self._step_closes(index)
             self._by_scaler = index  # the optimizer's own hook comes next, unless the scaler skips
 
-    def data_waited(self, seconds: float, dataset: Any) -> None:
+    def data_waited(self, seconds: float, source: int) -> None:
         self._timing.data += seconds
-        self._validation.data_came(dataset)
+        self._validation.data_came(source)
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
         if not self._closed and get_ident() == self._thread:

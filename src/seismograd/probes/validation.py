@@ -37,8 +37,8 @@ class Validation:
         """Looks at these models to tell training from evaluation."""
         self._models, self._step = list(models), step
 
-    def data_came(self, dataset: Any) -> None:
-        """A `DataLoader` has handed out a batch."""
+    def data_came(self, source: int) -> None:
+        """A `DataLoader` has handed out a batch of the data set with this id."""
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
         """A loss of `torch.nn.functional` was called."""
@@ -123,8 +123,8 @@ class Evaluations(Validation):
         self._chosen: tuple[str, int] | None = None
         self._blind = False
 
-    def data_came(self, dataset: Any) -> None:
-        self._dataset = id(dataset)
+    def data_came(self, source: int) -> None:
+        self._dataset = source
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
         if self._blind or type(output) is not Tensor or len(args) <= self._reductions[name]:

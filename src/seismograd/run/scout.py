@@ -172,6 +172,8 @@ class Scout:
         self._stop_if_wanted = stop_if_wanted
         self._active: dict[int, Training] = {}  # by thread
         self._scaled: dict[int, tuple[Any, Any, Any]] = {}  # by thread
+        self._computed: dict[int, tuple[str, Any, tuple[Any, ...]]] = {}
+        self._source: dict[int, int] = {}
         self._strange: list[weakref.ref[Tensor]] = []  # the leaves of the last backward that was nobody's
         self._over: list[Training] = []
         self._spent, self._began = 0.0, perf_counter()
@@ -188,6 +190,8 @@ class Scout:
         training = self._active.get(get_ident())
         if training is None:
             training = self._meet(roots)
+        self._computed.pop(get_ident(), None)
+        self._scaled.pop(get_ident(), None)
         if training is not None and training.loop is not None:
             training.serial_before = training.loop.serial
             training.loop.backward_starts(roots)
@@ -241,13 +245,17 @@ class Scout:
         if isinstance(inner, Optimizer) and (loop := self._loop_of(inner)) is not None:
             loop.scaler_steps(scaler, optimizer)
 
-    def data_waited(self, seconds: float, dataset: Any) -> None:
+    def data_waited(self, seconds: float, source: int) -> None:
         if (loop := self._loop()) is not None:
-            loop.data_waited(seconds, dataset)
+            loop.data_waited(seconds, source)
+        else:
+            self._source[get_ident()] = source
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
         if (loop := self._loop()) is not None:
             loop.loss_computed(name, output, args)
+        elif torch.is_grad_enabled() and getattr(output, "requires_grad", False):
+            self._computed[get_ident()] = (name, output, args)
 
     def covers(self, parameters: Iterable[Tensor]) -> bool:
         return any(training.covers(parameters) for training in self.trainings)
@@ -396,6 +404,10 @@ class Scout:
         loop = training.loop or training.open()
         self._active[get_ident()] = training
         self._mind(training, training.optimizers)
+        if (source := self._source.pop(get_ident(), None)) is not None:
+            loop.data_waited(0.0, source)
+        if (computed := self._computed.pop(get_ident(), None)) is not None:
+            loop.loss_computed(*computed)
         if (scaled := self._scaled.pop(get_ident(), None)) is not None:
             loop.loss_scaled(*scaled)
 

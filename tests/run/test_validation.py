@@ -1,0 +1,131 @@
+"""A validation loss is taken where it is certain, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset, random_split
+
+generator = torch.Generator().manual_seed(0)
+X, XV = (torch.randn(64, 8, generator=generator) for _ in range(2))
+Y, YV = (X[:, 0] > 0).long(), (XV[:, 0] > 0).long()
+
+
+class Loop:
+    """A model that trains for a few epochs and looks at itself after each."""
+
+    def __init__(self, loss: Callable[..., Tensor] = F.cross_entropy) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Linear(8, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.loss = loss
+
+    def step(self, x: Tensor, y: Tensor) -> None:
+        self.model.train()
+        self.optimizer.zero_grad()
+        self.loss(self.model(x), y).backward()
+        self.optimizer.step()
+
+    @torch.no_grad()
+    def look(self, x: Tensor, y: Tensor, loss: Callable[..., Tensor] | None = None, **settings: Any) -> float:
+        self.model.eval()
+        return float((loss or self.loss)(self.model(x), y, **settings))
+
+
+def finished(scouting: Any) -> list[float]:
+    scouting.scout.close()
+    return scouting.series("val_loss")
+
+
+@pytest.mark.parametrize("loss", [F.cross_entropy, nn.CrossEntropyLoss()])
+def test_the_training_loss_in_an_evaluation(scouting: Any, loss: Any) -> None:
+    loop, seen = Loop(loss), []
+    for _ in range(4):
+        loop.step(X, Y)
+        seen.append(loop.look(XV, YV))
+    assert finished(scouting) == pytest.approx(seen)
+
+
+def test_a_sum_over_batches_becomes_a_mean(scouting: Any) -> None:
+    loop, seen = Loop(), []
+    for _ in range(3):
+        loop.step(X, Y)
+        total = sum(loop.look(XV[at : at + 20], YV[at : at + 20], reduction="sum") for at in range(0, 64, 20))
+        seen.append(total / 64)
+    assert finished(scouting) == pytest.approx(seen)
+
+
+def test_loaders_of_two_parts_of_one_set(scouting: Any) -> None:
+    parts = random_split(TensorDataset(torch.cat([X, XV]), torch.cat([Y, YV])), [96, 32], generator)
+    train, held_out = (DataLoader(part, batch_size=16) for part in parts)
+    loop, seen = Loop(), []
+    for _ in range(3):
+        for x, y in train:
+            loop.step(x, y)
+        for x, y in train:  # how well it knows the training set by now
+            loop.look(x, y)
+        seen.append(sum(loop.look(x, y) for x, y in held_out) / len(held_out))
+    assert finished(scouting) == pytest.approx(seen)
+
+
+def test_the_training_data_is_no_validation(scouting: Any) -> None:
+    loop = Loop()
+    for _ in range(3):
+        loop.step(X, Y)
+        loop.look(X, Y)
+    assert finished(scouting) == []
+
+
+def test_two_sets_in_one_evaluation_leave_it_open(scouting: Any) -> None:
+    loop = Loop()
+    for _ in range(3):
+        loop.step(X[torch.randperm(64)[:16]], Y[:16].clone())
+        loop.look(X, Y)
+        loop.look(XV, YV)
+    assert finished(scouting) == []
+
+
+def test_a_test_set_at_the_end_is_not_taken_for_validation(scouting: Any) -> None:
+    loop, seen = Loop(), []
+    for _ in range(3):
+        loop.step(X, Y)
+        seen.append(loop.look(XV, YV))
+    loop.step(X, Y)
+    loop.look(torch.randn(64, 8), Y.clone().add(0))
+    assert finished(scouting)[:3] == pytest.approx(seen)
+    assert len(finished(scouting)) == 3
+
+
+@pytest.mark.parametrize(
+    ("loss", "settings"),
+    [(None, {"label_smoothing": 0.1}), (lambda output, y: F.mse_loss(output[:, 0], y.float()), {})],
+    ids=["settings", "another"],
+)
+def test_another_loss_or_other_settings(scouting: Any, loss: Any, settings: dict[str, Any]) -> None:
+    loop = Loop()
+    for _ in range(3):
+        loop.step(X, Y)
+        loop.look(XV, YV, loss, **settings)
+    assert finished(scouting) == []
+
+
+def test_a_model_in_training_mode_is_not_evaluated(scouting: Any) -> None:
+    loop = Loop()
+    for _ in range(3):
+        loop.step(X, Y)
+        with torch.no_grad():
+            F.cross_entropy(loop.model(XV), YV)
+    assert finished(scouting) == []
+
+
+def test_a_loss_that_is_only_part_of_what_is_minimised(scouting: Any) -> None:
+    loop = Loop(lambda output, y: F.cross_entropy(output, y) + 0.1 * output.square().mean())
+    for _ in range(3):
+        loop.step(X, Y)
+        loop.look(XV, YV, F.cross_entropy)
+    assert finished(scouting) == []
