@@ -6,7 +6,7 @@
 | handlers of SIGTERM and SIGHUP, where they are the default ones | the verdict, then the default action |
 | `signal.signal`, `signal.getsignal` | to the script those handlers are the default ones |
 | `os._exit` | the verdict, then the exit |
-| `traceback._walk_tb_with_full_positions` | our frames are left out of tracebacks that the script prints itself |
+| `traceback._walk_tb_with_full_positions`, `threading.excepthook` | tracebacks leave out our frames |
 
 A forked child gets everything back as it was, at once. What is changed in torch stands in `seismograd/patches.py`.
 """
@@ -18,11 +18,13 @@ import importlib.util
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from functools import wraps
 from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -151,13 +153,34 @@ def is_ours(code: Any) -> bool:
     return bool(code.co_filename.startswith(OURS))
 
 
+def without_ours(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without our frames: those above the script, and wrappers between it and torch."""
+    frames = []
+    while trace is not None:
+        if not is_ours(trace.tb_frame.f_code):
+            frames.append(trace)
+        trace = trace.tb_next
+    kept: TracebackType | None = None
+    for each in reversed(frames):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return kept
+
+
 class ShortTracebacks:
-    """While it is there, `traceback` leaves out our frames."""
+    """While it is there, `traceback` and `threading` leave out our frames."""
 
     def __init__(self) -> None:
         self._original = getattr(traceback, _WALK, None)
+        self._of_threads = threading.excepthook
         if self._original is not None:
             setattr(traceback, _WALK, self._walk)
+        threading.excepthook = self._thread_failed
+
+    def _thread_failed(self, args: Any) -> None:
+        trace = without_ours(args.exc_traceback)
+        if args.exc_value is not None:
+            args.exc_value.__traceback__ = trace
+        self._of_threads(threading.ExceptHookArgs((args.exc_type, args.exc_value, trace, args.thread)))
 
     def _walk(self, tb: Any) -> Any:
         assert self._original is not None
@@ -166,6 +189,8 @@ class ShortTracebacks:
     def leave(self) -> None:
         if getattr(traceback, _WALK, None) == self._walk:
             setattr(traceback, _WALK, self._original)
+        if threading.excepthook == self._thread_failed:
+            threading.excepthook = self._of_threads
 
 
 _WALK = "_walk_tb_with_full_positions"

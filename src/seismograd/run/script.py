@@ -14,10 +14,10 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, ModuleType
 from typing import Any
 
-from seismograd.run.process import is_ours
+from seismograd.run.process import without_ours
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _holds_main(path: str) -> bool:
 def _ending(error: BaseException) -> Ending:
     if isinstance(error, SystemExit):
         return Ending(exit_code(error), error)
-    error = error.with_traceback(_theirs(error.__traceback__))
+    error = error.with_traceback(without_ours(error.__traceback__))
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     _flush(sys.stdout)
     try:
@@ -185,25 +185,12 @@ def exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _theirs(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without our frames: those above the script, and wrappers between it and torch."""
-    frames = []
-    while trace is not None:
-        if not is_ours(trace.tb_frame.f_code):
-            frames.append(trace)
-        trace = trace.tb_next
-    kept: TracebackType | None = None
-    for each in reversed(frames):
-        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return kept
-
-
 def _say_both(second: BaseException, error: BaseException) -> None:
     if sys.stderr is None:
         return
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write("Error in sys.excepthook:\n")
-        traceback.print_exception(second.with_traceback(_theirs(second.__traceback__)))
+        traceback.print_exception(second.with_traceback(without_ours(second.__traceback__)))
         sys.stderr.write("\nOriginal exception was:\n")
         traceback.print_exception(error)
 
