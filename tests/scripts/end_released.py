@@ -28,8 +28,6 @@ def train():
         optimizer.step()
         if step == 8:
             print("alive:", [ref() is not None for ref in batches], [ref() is not None for ref in losses])
-            middle = tensors()
-    print("more tensors than in the middle:", tensors() - middle)
     torch.save(model.state_dict(), "weights.pt")
     return model, optimizer, loss
 

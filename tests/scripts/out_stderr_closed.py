@@ -1,5 +1,6 @@
 """Wants no output at all on stderr: closes it, and its file descriptor, before it trains."""
 
+# options: --quiet
 # run: status=healthy steps=6
 
 import os

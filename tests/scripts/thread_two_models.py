@@ -1,6 +1,6 @@
 """Two threads, each of which trains a model of its own with its own generator."""
 
-# run: status=healthy steps=any runs=any
+# run: status=healthy steps=40 runs=2
 
 import threading
 
