@@ -68,7 +68,7 @@ def header(text: str) -> list[tuple[str, str]]:
         begin = 0
     end = statements[0].lineno - 1 if statements else None
     matches = (re.fullmatch(r"# ([a-z]+):(?: (.*))?", line) for line in text.splitlines()[begin:end])
-    return [(match[1], (match[2] or "").strip()) for match in matches if match]
+    return [(match[1], (match[2] or "").strip()) for match in matches if match and match[1] != "coding"]
 
 
 def source(path: Path) -> str:
