@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import _disable_current_modes
 
 from seismograd import patches
 from seismograd.by_hand import scalar
@@ -52,7 +53,11 @@ def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenat
         grad_enabled = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
-            method(self, *args, **kwargs)
+            if torch._C._len_torch_dispatch_stack():  # a mode of the user's counts ops: not ours
+                with _disable_current_modes():
+                    method(self, *args, **kwargs)
+            else:
+                method(self, *args, **kwargs)
         except Exception as error:
             self._fail(f"the watch's {method.__name__.strip('_')}", error)
         finally:
@@ -103,6 +108,7 @@ class Loop:
         loose: Sequence[Tensor] = (),
         newest_step: int = -1,
         evaluations: Evaluations | None = None,
+        hooks: bool = True,
     ) -> None:
         self.governor = governor
         self._fail, self._blind = fail, blind
@@ -119,6 +125,8 @@ class Loop:
         self._told: list[int] = []  # the backwards whose loss stood in the last reading
         self._before: list[tuple[int, int] | None] | None = None
         self._forwards, self._forwards_at_loss = 0, -1
+        self._hooks = hooks
+        self._keeps_graph = self._kept_graph = False
         self._inside: dict[int, Tensor] | None = None
         self._scaled: tuple[Any, weakref.ref[Tensor] | None, Tensor | None] | None = None
         self._closure: int | None = None
@@ -188,7 +196,7 @@ class Loop:
         self._validation.follow(self._watched.models.values(), lambda: max(self.step, 0))
 
     def _set_hooks(self, models: Iterable[nn.Module]) -> None:
-        for model in models:
+        for model in models if self._hooks else ():
             if isinstance(model, torch.jit.ScriptModule):
                 self._blind("forward", "a scripted module takes no hooks: its forward pass is not seen")
                 continue
@@ -284,8 +292,9 @@ class Loop:
     # -- backward ------------------------------------------------------------------------------------------------
 
     @_safely
-    def backward_starts(self, roots: Sequence[Any]) -> None:
+    def backward_starts(self, roots: Sequence[Any], keeps_graph: bool) -> None:
         self._before = None
+        self._keeps_graph = keeps_graph
         if self._evaluations:
             return  # a line search goes on; its step has been read at the first evaluation
         self._settle()
@@ -318,8 +327,7 @@ class Loop:
         self._serial += 1
         self._closed_by_hand = False
         scaler, loss = self._scaling(roots)
-        same_forward = self._seen_forward and self._forwards == self._forwards_at_loss
-        self._forwards_at_loss = self._forwards
+        same_forward = self._is_same_forward()
         for owner in owners:
             moment = self._open(owner)
             moment.backwards.append(self._serial)
@@ -342,6 +350,13 @@ class Loop:
             self._steps_by_itself = True
             self._close(self._closure, self._moments[self._closure])
             self._evaluations = 1
+
+    def _is_same_forward(self) -> bool:
+        """Whether this backward and the one before it come from one forward pass; without hooks, as the graph tells."""
+        forward = self._seen_forward and self._forwards == self._forwards_at_loss
+        same = forward if self._hooks else self._kept_graph
+        self._forwards_at_loss, self._kept_graph = self._forwards, self._keeps_graph
+        return same
 
     @_safely
     def backward_failed(self) -> None:
@@ -584,7 +599,7 @@ class Loop:
         self._reader.forget_step()
         if self.governor.takes_tables and self._watched.has_new():
             self._watched.refresh()
-        if self.step == _SURE_BY and not self._seen_forward and _compiles():
+        if self.step == _SURE_BY and self._hooks and not self._seen_forward and _compiles():
             self._blind("forward", "the model's forward pass is not seen: it was compiled after the watch began")
         if not self.governor.reads and self._is_plain():
             self._asleep = True

@@ -31,7 +31,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 class Listener(Protocol):
     """Hears what the training loop does. None of these may raise."""
 
-    def backward_starts(self, roots: Sequence[Any]) -> None: ...
+    def backward_starts(self, roots: Sequence[Any], keeps_graph: bool) -> None: ...
     def backward_ended(self, roots: Sequence[Any], seconds: float) -> None: ...
     def backward_failed(self) -> None: ...
     def gradients_taken(self, roots: Sequence[Any]) -> None: ...
@@ -53,6 +53,9 @@ LOSSES = {
 """The losses that are listened to: what `torch.nn.functional` calls, and which argument says how to reduce.
 
 Not the functions of `torch.nn.functional` themselves: their warnings name the line that called them."""
+
+_UNCOUNTED = f"{__file__} (like importlib._bootstrap)"
+"""The file name of our frames: `warnings` leaves out such frames when it counts to the line that it names."""
 
 _listeners: list[Listener] = []
 _undo: list[Callable[[], None]] = []
@@ -117,13 +120,16 @@ def _replace(
     owner: Any, name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]], *, scripted: str | None = None
 ) -> None:
     original = getattr(owner, name)
-    watching = wrapper(original)
+    watching: Any = wrapper(original)
     live = True
 
     @wraps(original)
     def ours(*args: Any, **kwargs: Any) -> Any:
         return watching(*args, **kwargs) if live else original(*args, **kwargs)
 
+    frames: tuple[Any, ...] = (ours, watching)
+    for frame in frames:
+        frame.__code__ = frame.__code__.replace(co_filename=_UNCOUNTED)
     if scripted is not None:
         torch.jit._builtins._register_builtin(ours, scripted)
     setattr(owner, name, ours)
@@ -150,7 +156,7 @@ def _watched_engine(original: Callable[..., Any]) -> Callable[..., Any]:
             return result
         listeners = tuple(_listeners)
         for listener in listeners:
-            listener.backward_starts(roots)
+            listener.backward_starts(roots, bool(args[1]) if len(args) > 1 else False)
         began = perf_counter()
         try:
             result = original(roots, *args, **kwargs)

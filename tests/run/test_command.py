@@ -210,10 +210,8 @@ def test_a_script_that_watches_itself_is_reported_once(tmp_path: Path) -> None:
 
 
 def test_a_child_that_is_forked_says_nothing(tmp_path: Path) -> None:
-    source = (
-        HEALTHY
-        + "import os\nchild = os.fork()\nif child == 0: sys.exit(9)\nprint(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
-    )
+    forks = "import os\nchild = os.fork()\nif child == 0: sys.exit(9)\n"
+    source = f"{HEALTHY}{forks}print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
     done = run(tmp_path, source)
     assert done.stdout.splitlines()[-1] == "9"
     assert done.stderr.count("seismograd:") == 1

@@ -28,10 +28,6 @@ def train():
     print([frame.name for frame in traceback.extract_stack()])
     print([frame.function for frame in inspect.stack()])
     logging.error("where am I?", stack_info=True)
-    frame, depth = sys._getframe(), 0
-    while frame is not None:
-        frame, depth = frame.f_back, depth + 1
-    print(depth)
 
 
 train()

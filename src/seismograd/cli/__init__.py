@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -24,11 +25,13 @@ app = typer.Typer(
 
 def main() -> None:
     """Runs the command line."""
+    hook = sys.excepthook
     try:
         app(prog_name="seismograd")
     except SystemExit as end:
         if end.code or not running.then:
             raise
+    sys.excepthook = hook  # typer has put its own there
     running.then.pop()()
 
 

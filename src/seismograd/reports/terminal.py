@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.text import Text
-
+from seismograd.quiet_rich import Console, ConsoleOptions, RenderableType, RenderResult, Text
 from seismograd.records import Finding, Severity, strict
 from seismograd.reports.report import finding_of
 

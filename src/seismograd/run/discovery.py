@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -72,10 +73,10 @@ def discover(leaves: Sequence[Tensor], optimizer: Optimizer | None = None) -> Fo
 
     With an optimizer given, the rest of what it holds counts as well.
     """
-    modules, optimizers = _all_modules_and_optimizers()
     wanted = {id(leaf) for leaf in leaves}
     if optimizer is not None:
         wanted |= {id(parameter) for parameter in held_by(optimizer)}
+    modules, optimizers = _modules_and_optimizers(wanted)
     ours = [each for each in optimizers if any(id(parameter) in wanted for parameter in held_by(each))]
     if optimizer is not None and not any(each is optimizer for each in ours):
         ours.append(optimizer)
@@ -87,10 +88,20 @@ def discover(leaves: Sequence[Tensor], optimizer: Optimizer | None = None) -> Fo
     return Found(_named(models, parents), ours if len(ours) <= _MANY else [], loose)
 
 
-def _all_modules_and_optimizers() -> tuple[list[nn.Module], list[Optimizer]]:
+def _modules_and_optimizers(wanted: set[int]) -> tuple[list[nn.Module], list[Optimizer]]:
+    """Those among the objects made lately, if that is all of what is wanted; else those among all objects."""
+    modules, optimizers = _among([*gc.get_objects(0), *gc.get_objects(1)])
+    owned = {id(parameter) for module in modules for parameter in module._parameters.values()}
+    held = {id(parameter) for optimizer in optimizers for parameter in held_by(optimizer)}
+    if wanted <= owned and wanted <= held:
+        return modules, optimizers
+    return _among(gc.get_objects())
+
+
+def _among(things: Iterable[Any]) -> tuple[list[nn.Module], list[Optimizer]]:
     modules: list[nn.Module] = []
     optimizers: dict[int, Optimizer] = {}
-    for thing in gc.get_objects():
+    for thing in things:
         kind = type(thing)  # not isinstance: that runs code of lazy proxies
         if issubclass(kind, nn.Module):
             if "_parameters" in thing.__dict__ and "_modules" in thing.__dict__:
@@ -155,7 +166,7 @@ def _beyond(container: nn.Module, parents: Parents) -> list[nn.Module]:
 
 
 def _has_forward(module: nn.Module) -> bool:
-    return type(module).forward is not nn.Module.forward
+    return inspect.getattr_static(type(module), "forward") is not nn.Module.forward
 
 
 def _named(models: Sequence[nn.Module], parents: Parents) -> dict[str, nn.Module]:

@@ -4,21 +4,25 @@
 |---|---|
 | a finder on `sys.meta_path`, until `torch` is imported | the watch begins when the script imports torch |
 | handlers of SIGTERM and SIGHUP, where they are the default ones | the verdict, then the default action |
+| `signal.set_wakeup_fd`, and a thread that reads it, once a training began | signals end native code too |
 | `signal.signal`, `signal.getsignal` | to the script those handlers are the default ones |
 | `os._exit` | the verdict, then the exit |
-| `traceback._walk_tb_with_full_positions`, `threading.excepthook` | tracebacks leave out our frames |
+| `traceback`'s two walks, `inspect.getouterframes`, `threading.excepthook` | our frames are left out |
 
 A forked child gets everything back as it was, at once. What is changed in torch stands in `seismograd/patches.py`.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import importlib.util
+import inspect
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from functools import wraps
@@ -26,6 +30,9 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+_HIGH = 200
+"""Our descriptors are numbered from here: the script's own get the numbers that they would have had."""
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -43,16 +50,20 @@ def when_imported(name: str, callback: Callable[[], None]) -> Callable[[], None]
 class _Finder(MetaPathFinder):
     def __init__(self, name: str, callback: Callable[[], None]) -> None:
         self._name, self._callback = name, callback
+        self._asks = False
 
     def leave(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        if fullname != self._name:
+        if fullname != self._name or self._asks:
             return None
-        self.leave()
-        spec = importlib.util.find_spec(fullname)
+        self._asks = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._asks = False
         if spec is None or spec.loader is None:
             return spec
         loader: Any = spec.loader
@@ -62,7 +73,9 @@ class _Finder(MetaPathFinder):
         def exec_module(module: Any) -> None:
             del loader.exec_module
             execute(module)
-            self._callback()
+            if self in sys.meta_path:
+                self.leave()
+                self._callback()
 
         with contextlib.suppress(AttributeError):  # a loader like no other
             loader.exec_module = exec_module
@@ -78,8 +91,10 @@ class Exits:
         self._pid = os.getpid()
         self._undo: list[Callable[[], None]] = []
         self._caught: set[int] = set()
+        self._began = False
+        self._wakeup: tuple[int, int] | None = None
         self._install()
-        os.register_at_fork(after_in_child=self.leave)
+        os.register_at_fork(after_in_child=self._forked)
 
     def _install(self) -> None:
         real_exit, real_signal, real_getsignal = os._exit, signal.signal, signal.getsignal
@@ -123,7 +138,61 @@ class Exits:
 
         self._undo.append(undo)
 
+    def insist(self) -> None:
+        """From now on a signal ends the process even if the main thread does not come back from native code.
+
+        A thread of the operating system's kind, unknown to `threading`, reads what Python writes when a signal comes.
+        """
+        if self._wakeup is not None or threading.current_thread() is not threading.main_thread() or not self._caught:
+            return
+        import fcntl
+
+        pipe = os.pipe()
+        reads, writes = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in pipe)
+        for fd in pipe:
+            os.close(fd)
+        os.set_blocking(writes, False)
+        before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+        if before != -1:  # the script has its own
+            signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+            os.close(reads)
+            os.close(writes)
+            return
+        self._wakeup = (reads, writes)
+        _thread.start_new_thread(self._listen, (reads,))
+
+    def _listen(self, reads: int) -> None:
+        with contextlib.suppress(OSError):
+            while numbers := os.read(reads, 64):
+                for number in numbers:
+                    if number in self._caught and self._is_overdue():
+                        import ctypes
+
+                        ctypes.CDLL(None).signal(number, 0)  # SIG_DFL, from this thread
+                        os.kill(os.getpid(), number)
+
+    def _is_overdue(self) -> bool:
+        """Whether the main thread has not come to our handler within a second; then the verdict comes from here."""
+        for _ in range(20):
+            time.sleep(0.05)
+            if self._began:
+                return False
+        return not self._began
+
+    def _forked(self) -> None:
+        """In a child signals are its own, and so is the pipe's end that it has a copy of."""
+        if self._wakeup is not None:
+            with contextlib.suppress(ValueError, OSError):
+                if (before := signal.set_wakeup_fd(-1)) not in (-1, self._wakeup[1]):
+                    signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+            for fd in self._wakeup:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+            self._wakeup = None
+        self.leave()
+
     def _handle(self, number: int, frame: Any) -> None:
+        self._began = True
         self._tell(128 + number, signal.Signals(number).name)
         self._real_signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -134,6 +203,12 @@ class Exits:
 
     def leave(self) -> None:
         """Puts everything back."""
+        if self._wakeup is not None:
+            (_, writes), self._wakeup = self._wakeup, None
+            with contextlib.suppress(ValueError, OSError):
+                if (before := signal.set_wakeup_fd(-1)) not in (-1, writes):
+                    signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+            os.close(writes)  # the thread reads its end, and ends
         while self._undo:
             self._undo.pop()()
         for number in tuple(self._caught):
@@ -174,7 +249,25 @@ class ShortTracebacks:
         self._of_threads = threading.excepthook
         if self._original is not None:
             setattr(traceback, _WALK, self._walk)
-        threading.excepthook = self._thread_failed
+        threading.excepthook = threading.__excepthook__ = self._thread_failed
+        self._of_stacks = traceback.walk_stack
+        traceback.walk_stack = self._walk_stack  # type: ignore[assignment]
+        self._of_frames = inspect.getouterframes
+        inspect.getouterframes = self._outer_frames
+
+    def _walk_stack(self, frame: Any) -> Any:
+        if frame is None:
+            frame = sys._getframe(1).f_back
+        for each, line in self._of_stacks(frame):
+            if each.f_code.co_filename == _BELOW:
+                return
+            if not is_ours(each.f_code):
+                yield each, line
+
+    def _outer_frames(self, frame: Any, context: int = 1) -> Any:
+        found = self._of_frames(frame, context)
+        below = next((at for at, each in enumerate(found) if each.filename == _BELOW), len(found))
+        return [each for each in found[:below] if not is_ours(each.frame.f_code)]
 
     def _thread_failed(self, args: Any) -> None:
         trace = without_ours(args.exc_traceback)
@@ -191,6 +284,14 @@ class ShortTracebacks:
             setattr(traceback, _WALK, self._original)
         if threading.excepthook == self._thread_failed:
             threading.excepthook = self._of_threads
+        threading.__excepthook__ = self._of_threads
+        if traceback.walk_stack == self._walk_stack:
+            traceback.walk_stack = self._of_stacks
+        if inspect.getouterframes == self._outer_frames:
+            inspect.getouterframes = self._of_frames
 
+
+_BELOW = str(Path(__file__).parent / "script.py")
+"""The file whose frames stand below the script's."""
 
 _WALK = "_walk_tb_with_full_positions"

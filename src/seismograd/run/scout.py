@@ -115,6 +115,7 @@ class Training:
             loose=self.loose,
             newest_step=self.step,
             evaluations=self._evaluations,
+            hooks=False,  # the script's modules stay as they are
         )
         self.debugger._loop = self.loop
         return self.loop
@@ -168,6 +169,8 @@ class Scout:
         self.trainings: list[Training] = []
         self.backwards = 0
         """How many backward passes were heard of."""
+        self.unwatched = 0
+        """How many trainings there was no time to look for."""
         self._new_run, self._fail = new_run, fail
         self._stop_if_wanted = stop_if_wanted
         self._active: dict[int, Training] = {}  # by thread
@@ -176,6 +179,7 @@ class Scout:
         self._source: dict[int, int] = {}
         self._strange: list[weakref.ref[Tensor]] = []  # the leaves of the last backward that was nobody's
         self._over: list[Training] = []
+        self._refused: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._spent, self._began = 0.0, perf_counter()
         self._closed = False
         patches.listen(self, losses=True)
@@ -183,7 +187,7 @@ class Scout:
     # -- events --------------------------------------------------------------------------------------------------
 
     @_guarded
-    def backward_starts(self, roots: Sequence[Any]) -> None:
+    def backward_starts(self, roots: Sequence[Any], keeps_graph: bool) -> None:
         self._stop_if_wanted()
         self.backwards += 1
         self._finish_those_over()
@@ -194,7 +198,7 @@ class Scout:
         self._scaled.pop(get_ident(), None)
         if training is not None and training.loop is not None:
             training.serial_before = training.loop.serial
-            training.loop.backward_starts(roots)
+            training.loop.backward_starts(roots, keeps_graph)
 
     @_guarded
     def backward_ended(self, roots: Sequence[Any], seconds: float) -> None:
@@ -342,12 +346,17 @@ class Scout:
         """A training that nobody knew, if it can be afforded to look for it."""
         now = perf_counter()
         if self._spent > _FREE + _SHARE * (now - self._began):
+            if optimizer is not None and optimizer not in self._refused:
+                self._refused.add(optimizer)
+                self.unwatched += 1
             return None
         found = discover(leaves, optimizer)
         self._spent += perf_counter() - now
         if not found.models and not found.optimizers and not self._met_twice(leaves):
             return None
         training = Training(self._new_run(), found)
+        if not found.models and not found.optimizers:
+            training.step = 0  # the step that they were first met at
         training.began_after = current
         if current is not None:
             current.rest()

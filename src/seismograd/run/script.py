@@ -58,11 +58,12 @@ class Ending:
 
 def run(script: Script) -> Ending:
     """Runs it to its end, and says on stderr what `python` says about an exception."""
+    caught: BaseException | None = None
     try:
         _prepared(script)()
     except BaseException as error:
-        return _ending(error)
-    return Ending()
+        caught = error
+    return Ending() if caught is None else _ending(caught)
 
 
 def _prepared(script: Script) -> Callable[[], object]:
@@ -76,7 +77,7 @@ def _prepared(script: Script) -> Callable[[], object]:
         shown = ["-m", script.module]
     elif _holds_main(script.path):
         sys.argv = [script.path, *script.args]
-        _put_first(script.path)
+        _put_first(os.path.abspath(script.path))
         start, shown = _Module("__main__", alter_argv=False), [first]
     else:
         sys.argv = [script.path, *script.args]
@@ -103,6 +104,7 @@ class _File:
     def __call__(self) -> None:
         names = self.main.__dict__
         if self.path == "-":
+            names["__file__"], names["__cached__"] = "<stdin>", None
             exec(compile(sys.stdin.buffer.read(), "<stdin>", "exec", dont_inherit=True), names)
             return
         full = os.path.abspath(self.path)
@@ -159,16 +161,21 @@ def _holds_main(path: str) -> bool:
 def _ending(error: BaseException) -> Ending:
     if isinstance(error, SystemExit):
         return Ending(exit_code(error), error)
+    return Ending(_told(error), error)
+
+
+def _told(error: BaseException) -> int:
+    """Has the exception told by `sys.excepthook`, and returns the exit code."""
     error = error.with_traceback(without_ours(error.__traceback__))
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     _flush(sys.stdout)
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit as exit_:
-        return Ending(exit_code(exit_), error)
+        return exit_code(exit_)
     except BaseException as second:
         _say_both(second, error)
-    return Ending(130 if isinstance(error, KeyboardInterrupt) else 1, error)
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
 def exit_code(error: SystemExit) -> int:

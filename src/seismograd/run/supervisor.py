@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -59,6 +60,7 @@ class Supervisor:
         self._scout: Scout | None = None
         self._display: Display | None = None
         self._wants_stop = self._done = False
+        self._broken: set[str] = set()
         self._speaks = int(os.environ.get("RANK") or 0) == 0  # of several ranks only the first
         self._exits = Exits(self._left_by)
         self._tracebacks = ShortTracebacks()
@@ -80,6 +82,7 @@ class Supervisor:
         from seismograd.training import TrainingDebugger
 
         options = self._options
+        self._exits.insist()
         if self._display is None and self._stream is not None:
             self._display = Display(self._stream, quiet=options.quiet or not self._speaks)
         sinks: list[Any] = [] if self._display is None else [self._display.sink()]
@@ -114,6 +117,9 @@ class Supervisor:
         self._wants_stop = True
 
     def _failed(self, part: str, error: Exception) -> None:
+        if part in self._broken:
+            return
+        self._broken.add(part)
         self._say(f"seismograd: {part} failed, the script goes on without it ({type(error).__name__}: {error})")
 
     def _say(self, text: str) -> None:
@@ -128,14 +134,22 @@ class Supervisor:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def leave(self, ending: Ending) -> NoReturn:
-        """The script's body is over: the verdict, as soon as its other threads are over too, and then its exit."""
+        """The script's body is over: the verdict, when its threads and exit functions are done too, and then its exit.
+
+        After an exception the exit functions are not waited for: they may take their time.
+        """
         if os.getpid() != self._pid:
             _exit(ending)
-        if any(thread is not threading.current_thread() and not thread.daemon for thread in threading.enumerate()):
+        ends_well = ending.error is None or isinstance(ending.error, SystemExit)
+        if ends_well or any(
+            thread is not threading.current_thread() and not thread.daemon for thread in threading.enumerate()
+        ):
             try:
                 threading._shutdown()  # type: ignore[attr-defined]
+                if ends_well:
+                    atexit._run_exitfuncs()
             except BaseException as error:  # Ctrl-C while `python` waits for them
-                self._say(f"seismograd: the script's threads were not waited for ({type(error).__name__})")
+                self._say(f"seismograd: the end of the script was not waited for ({type(error).__name__})")
         code = self._finish(ending.code, ending.error)
         _exit(Ending(code, ending.error) if code != ending.code else ending)
 
@@ -166,11 +180,14 @@ class Supervisor:
     def _close(self, code: int, cause: BaseException | str | None) -> dict[str, Any]:
         from seismograd.reports.report import build_report, join_reports
 
-        exit_ = {"code": code, "exception": _described(cause)}
+        exit_ = {"code": code & 0xFF, "exception": _described(cause)}
         crashed = isinstance(cause, Exception)
         if self._display is not None:
             self._display.end()
         debuggers = self._debuggers()
+        if self._scout is not None and self._scout.unwatched and debuggers:
+            message = _unwatched(self._scout.unwatched)
+            debuggers[-1][0].events.append({"event_type": "not_watched", "message": message})
         for debugger, was_open in debuggers:
             if was_open or len(debuggers) == 1:
                 debugger.ended(exit_, crashed=crashed)
@@ -220,6 +237,8 @@ class Supervisor:
             return
         display = self._display or Display(self._stream)
         display.print(render_verdict(report))
+        if self._scout is not None and self._scout.unwatched:
+            self._say(f"seismograd: {_unwatched(self._scout.unwatched)}")
 
 
 class _Stop:
@@ -240,6 +259,10 @@ class _Stop:
     def close(self, report: dict[str, Any]) -> None: ...
 
 
+def _unwatched(number: int) -> str:
+    return f"{number} more trainings were not watched: they came faster than they could be looked for"
+
+
 def _worst(report: dict[str, Any]) -> int:
     return max((Severity(finding["severity"]).weight for finding in report["findings"]), default=-1)
 
@@ -249,7 +272,10 @@ def _described(cause: BaseException | str | None) -> str | None:
         return cause
     if isinstance(cause, SystemExit):
         return None if cause.code is None or isinstance(cause.code, int) else f"SystemExit: {cause.code}"
-    return f"{type(cause).__name__}: {cause}".rstrip(": ")
+    try:
+        return f"{type(cause).__name__}: {cause}".rstrip(": ")
+    except Exception:  # its __str__ fails
+        return f"{type(cause).__name__}: <exception str() failed>"
 
 
 def _exit(ending: Ending) -> NoReturn:

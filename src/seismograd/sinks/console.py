@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import rich.console
-
+from seismograd.quiet_rich import Console as Terminal
 from seismograd.records import Finding, Reading, Severity
 from seismograd.reports.terminal import render_finding, render_verdict
 
@@ -17,8 +16,8 @@ class Console:
     `verdict=False` leaves the verdict out altogether.
     """
 
-    def __init__(self, console: rich.console.Console | None = None, *, verdict: bool = True) -> None:
-        self.console = console or rich.console.Console(stderr=True)
+    def __init__(self, console: Terminal | None = None, *, verdict: bool = True) -> None:
+        self.console = console or Terminal(stderr=True)
         self.verdict = verdict
         self._shown: dict[tuple[Any, ...], int] = {}
 

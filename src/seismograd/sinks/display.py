@@ -17,7 +17,7 @@ from seismograd.records import Finding, Reading, Severity
 from seismograd.sinks.curve import ASCII, BLOCKS, BROKEN, Curve, sparkline
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from seismograd.quiet_rich import RenderableType
 
 _BETWEEN_DRAWS = 0.2
 _PACE_OVER = 5.0
@@ -150,7 +150,7 @@ class Display:
 
     def _rendered(self, renderable: RenderableType) -> str:
         """The text for this stream, coloured if it wants that; rich would write to it even what was captured."""
-        from rich.console import Console
+        from seismograd.quiet_rich import Console
 
         size = self._foot.size() if self._foot else None
         seen = Console(file=self._stream, width=size and size.columns, height=size and size.lines)
