@@ -1,7 +1,7 @@
 # Every target sets up what it needs. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format docs clean
+.PHONY: help demo test thorough check bench format docs clean
 
 BIN := .venv/bin
 # The first interpreter that is new enough; looked for only when .venv has to be made.
@@ -15,7 +15,10 @@ demo: .venv/.base ## watch a sick training loop, name its fault, write demo-repo
 	$(BIN)/seismograd demo --report demo-report.json
 
 test: .venv/.dev ## run the tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not thorough"
+
+thorough: .venv/.dev ## run the scripts that `make test` leaves out
+	$(BIN)/python -m pytest -n 2 -m thorough tests/test_scripts.py
 
 check: .venv/.dev ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff format --check

@@ -24,7 +24,7 @@ import seismograd
 
 FOLDER = Path(__file__).parent / "scripts"
 KEYS = {"run", "exit", "findings", "stderr", "args", "stdin", "module", "target", "exception"}
-KEYS |= {"options", "loose", "seconds"}
+KEYS |= {"options", "loose", "seconds", "when"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Script:
     options: tuple[str, ...] = ()
     loose: frozenset[str] = frozenset()
     seconds: float = 120
+    thorough: bool = False  # left to `make thorough`
 
     @property
     def name(self) -> str:
@@ -109,6 +110,7 @@ def read(path: Path) -> Script | None:
         options=tuple(said.get("options", "").split()),
         loose=frozenset(re.findall(r"\w+", said.get("loose", ""))),
         seconds=float(said.get("seconds", "120")),
+        thorough=said.get("when") == "thorough",
     )
 
 
@@ -207,7 +209,7 @@ def differences_of_stderr(plain: Outcome, watched: Outcome, script: Script) -> l
         lost, added = compare(ours, theirs)
         if lost:
             problems.append(f"stderr lacks {lost}")
-        strange = [line for line in added if not line.startswith("seismograd:")]
+        strange = [line for line in added if line and not line.startswith("seismograd:")]
         if script.status == "healthy" and strange:
             problems.append(f"stderr has more than the script's lines and ours: {strange}")
     if f'File "{Path(seismograd.__file__).parent}' in watched.err:
@@ -273,7 +275,12 @@ def test_the_headers_are_understood() -> None:
         assert read(path), f"{path.name} has no `# run:` line; what it imports belongs in a folder with it"
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+CASES = [
+    pytest.param(script, id=script.name, marks=[pytest.mark.thorough] if script.thorough else []) for script in SCRIPTS
+]
+
+
+@pytest.mark.parametrize("script", CASES)
 def test_a_script_is_left_as_it_is_and_reported_on(script: Script, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     plain = execute(script, [], tmp_path / "work")

@@ -284,6 +284,8 @@ class Loop:
         self._settle()
         if self.step >= 0:
             self._reader.look_at_the_end(self.step)
+            if self._optimizer_began:  # a step that was never finished
+                self.step -= 1
 
     def idle(self) -> None:
         """Hears nothing from now on: this is a forked child, whose training is not ours."""

@@ -1,5 +1,6 @@
 """PGD on a trained classifier: backward for the input, while the weights gather gradients that nobody uses."""
 # run: status=healthy steps=any runs=any
+# when: thorough
 # findings: none
 import torch
 import torch.nn.functional as F

@@ -2,6 +2,7 @@
 
 # args: --help
 # run: status=healthy steps=0
+# when: thorough
 # exit: 0
 
 import argparse

@@ -4,6 +4,7 @@
 # exit: 2
 # stderr: usage: args_wrong.py [-h] [--lr LR]
 # run: status=healthy steps=0
+# when: thorough
 
 import argparse
 

@@ -4,6 +4,7 @@
 # stderr: RuntimeError: out of patience
 # exception: RuntimeError: out of patience
 # run: status=crashed steps=3
+# when: thorough
 
 import atexit
 import sys

@@ -1,5 +1,6 @@
 """All the ways to get gradients: several roots, inputs=, a vector, a closure for Adam, autograd.grad into .grad."""
 # run: status=healthy steps=30
+# when: thorough
 import torch
 from torch import nn
 

@@ -1,5 +1,6 @@
 """Truncated back-propagation through time, with gradients clipped and a custom autograd.Function."""
 # run: status=healthy steps=48
+# when: thorough
 import torch
 from torch import nn
 

@@ -1,5 +1,6 @@
 """Activation checkpointing, both kinds, and two losses with retain_graph."""
 # run: status=healthy steps=25
+# when: thorough
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

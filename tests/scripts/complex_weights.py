@@ -1,5 +1,6 @@
 """Complex parameters: a learned filter in the frequency domain."""
 # run: status=healthy steps=60
+# when: thorough
 import torch
 from torch import nn
 

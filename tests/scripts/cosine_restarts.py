@@ -1,5 +1,6 @@
 """Linear warm-up, then cosine annealing with warm restarts, chained with SequentialLR."""
 # run: status=healthy steps=80
+# when: thorough
 
 import torch
 from torch import nn

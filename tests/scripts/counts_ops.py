@@ -1,5 +1,6 @@
 """Counts the operations of each step with a dispatch mode, and the flops."""
 # run: status=healthy steps=12
+# when: thorough
 from collections import Counter
 
 import torch

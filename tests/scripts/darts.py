@@ -1,5 +1,6 @@
 """Bilevel: architecture weights learn on validation batches, the others on training batches. One model, two optimizers."""
 # run: status=healthy steps=30
+# when: thorough
 import torch
 from torch import nn
 

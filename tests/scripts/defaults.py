@@ -1,5 +1,6 @@
 """Everything that can be set globally is set: dtype, device, determinism, anomaly detection, threads, print options."""
 # run: status=healthy steps=30
+# when: thorough
 import torch
 from torch import nn
 

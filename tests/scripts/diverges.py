@@ -1,5 +1,6 @@
 """Linear regression on unscaled features: every step makes it worse, until the numbers end."""
 # run: status=critical steps=60
+# when: thorough
 # findings: any
 import numpy as np
 import torch

@@ -1,5 +1,6 @@
 """DQN on a toy chain, after the PyTorch tutorial: replay memory, policy and target net, soft updates."""
 # run: status=healthy steps=77
+# when: thorough
 import math
 import random
 from collections import deque, namedtuple

@@ -1,5 +1,6 @@
 """An exponential moving average by hand, as in diffusion code: the copy is made once and never trained."""
 # run: status=healthy steps=50
+# when: thorough
 import copy
 import torch
 import torch.nn as nn

@@ -1,6 +1,7 @@
 """Moves to a folder of its own for its output, and deletes what it does not need."""
 
 # run: status=healthy steps=6
+# when: thorough
 
 import os
 import pathlib

@@ -2,6 +2,7 @@
 
 # exit: 4
 # run: status=healthy steps=3
+# when: thorough
 
 import contextlib
 

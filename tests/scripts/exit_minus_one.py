@@ -2,6 +2,7 @@
 
 # exit: 255
 # run: status=healthy steps=2
+# when: thorough
 
 import torch
 

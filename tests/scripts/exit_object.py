@@ -4,6 +4,7 @@
 # stderr: Outcome(best=0.25, epoch=3)
 # exception: SystemExit: Outcome(best=0.25, epoch=3)
 # run: status=healthy steps=0
+# when: thorough
 
 from typing import NamedTuple
 

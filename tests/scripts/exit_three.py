@@ -2,6 +2,7 @@
 
 # exit: 3
 # run: status=healthy steps=5
+# when: thorough
 
 import sys
 

@@ -1,6 +1,7 @@
 """Ends with sys.exit() when the loss is small enough."""
 
 # run: status=healthy steps=8
+# when: thorough
 
 import sys
 

@@ -1,5 +1,6 @@
 """Federated averaging: every round each client trains a copy of the global model for a few steps."""
 # run: status=healthy steps=64 runs=any
+# when: thorough
 import copy
 
 import torch

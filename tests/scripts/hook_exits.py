@@ -3,6 +3,7 @@
 # exit: 9
 # stderr: RuntimeError: the loss is gone
 # run: status=crashed steps=1
+# when: thorough
 
 import sys
 

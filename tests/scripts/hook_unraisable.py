@@ -3,6 +3,7 @@
 # stderr: Exception ignored in: <function Batch.__del__
 # stderr: RuntimeError: batch 3 was never used
 # run: status=healthy steps=6
+# when: thorough
 
 import sys
 

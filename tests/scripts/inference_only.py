@@ -1,5 +1,6 @@
 """Loads weights and predicts. Nothing is trained."""
 # run: status=healthy steps=0
+# when: thorough
 import io
 
 import torch

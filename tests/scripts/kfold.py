@@ -1,5 +1,6 @@
 """Five folds, each with a deep copy of one base model."""
 # run: status=healthy steps=24+24+24+24+24
+# when: thorough
 import copy
 import numpy as np
 import torch

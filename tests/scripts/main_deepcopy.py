@@ -1,6 +1,7 @@
 """Keeps a copy of the best model, and an average of all, while it trains; a copy is trained on."""
 
 # run: status=healthy steps=20+10
+# when: thorough
 
 import copy
 

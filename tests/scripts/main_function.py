@@ -1,6 +1,7 @@
 #!/usr/bin/env python
 """MNIST-example layout: Net, train(), test(), main()."""
 # run: status=healthy steps=24
+# when: thorough
 from __future__ import print_function
 
 import random

@@ -1,6 +1,7 @@
 """Has a future import: only its own annotations are text, not those of code that it compiles elsewhere."""
 
 # run: status=healthy steps=3
+# when: thorough
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@
 """
 
 # run: status=healthy steps=4
+# when: thorough
 
 import doctest
 import inspect

@@ -4,6 +4,7 @@
 # exit: 1
 # stderr: FAILED (failures=1, skipped=1)
 # run: status=healthy steps=12
+# when: thorough
 # loose: stderr
 
 import sys

@@ -1,5 +1,6 @@
 """MAML: inner steps by autograd.grad with create_graph, the outer one by Adam."""
 # run: status=healthy steps=30
+# when: thorough
 import torch
 import torch.nn.functional as F
 

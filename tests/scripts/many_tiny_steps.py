@@ -1,5 +1,6 @@
 """Thousands of steps of a few hundred microseconds each, with a validation now and then."""
 # run: status=healthy steps=2000
+# when: thorough
 import torch
 
 torch.manual_seed(0)

@@ -1,6 +1,7 @@
 """An asyncio program: a producer, a trainer, and a signal handler of the loop that stops both."""
 
 # run: status=healthy steps=9
+# when: thorough
 
 import asyncio
 import os

@@ -1,6 +1,7 @@
 """Runs into the recursion limit, catches it, raises the limit, and trains on a deep tree."""
 
 # run: status=healthy steps=6
+# when: thorough
 
 import sys
 

@@ -3,6 +3,7 @@
 # exit: 1
 # stderr: RecursionError: maximum recursion depth exceeded
 # run: status=crashed steps=2
+# when: thorough
 # loose: stderr
 
 import torch

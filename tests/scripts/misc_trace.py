@@ -1,6 +1,7 @@
 """Counts its own calls and lines with sys.setprofile and sys.settrace while it trains."""
 
 # run: status=healthy steps=6
+# when: thorough
 
 import collections
 import sys

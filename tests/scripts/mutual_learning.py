@@ -1,5 +1,6 @@
 """Two networks that teach each other, in one loop, each with its own optimizer."""
 # run: status=healthy steps=30
+# when: thorough
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -4,6 +4,7 @@ $ python nanogpt.py --max_iters=30 --eval_interval=10
 """
 # args: --max_iters=30 --learning_rate=0.003
 # run: status=healthy steps=30
+# when: thorough
 import math
 import sys
 from ast import literal_eval

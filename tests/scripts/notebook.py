@@ -6,6 +6,7 @@
 # Exported with `jupyter nbconvert --to script`.
 
 # run: status=healthy steps=20+40
+# when: thorough
 
 # %%
 # In[1]:

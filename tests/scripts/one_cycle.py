@@ -1,5 +1,6 @@
 """OneCycleLR, stepped after every batch."""
 # run: status=healthy steps=60
+# when: thorough
 import torch
 from torch import nn
 

@@ -2,6 +2,7 @@
 
 # stderr: INFO train epoch 0: 0.
 # run: status=healthy steps=12
+# when: thorough
 
 import logging
 import logging.config

@@ -1,6 +1,7 @@
 """Captures what is printed while it trains, on both streams; the training ends in NaN."""
 
 # run: status=critical steps=14
+# when: thorough
 # findings: nonfinite-gradient
 
 import contextlib

@@ -2,6 +2,7 @@
 
 # options: --quiet
 # run: status=healthy steps=6
+# when: thorough
 
 import os
 import sys

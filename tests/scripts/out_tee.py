@@ -1,6 +1,7 @@
 """Writes all it prints to a log file too, with a stdout and a stderr of its own."""
 
 # run: status=healthy steps=10
+# when: thorough
 
 import sys
 

@@ -2,6 +2,7 @@
 
 # args: --größe=3 名前 🙂
 # run: status=healthy steps=5
+# when: thorough
 
 import sys
 

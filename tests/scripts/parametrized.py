@@ -1,5 +1,6 @@
 """Lazy layers, weight norm, spectral norm, pruning: parameters that come late or change their identity."""
 # run: status=healthy steps=45
+# when: thorough
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune

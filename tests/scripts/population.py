@@ -1,5 +1,6 @@
 """Population based training: eight members take turns, the worst copy the best and vary its learning rate."""
 # run: status=healthy steps=any runs=any
+# when: thorough
 # findings: none
 import copy
 import random

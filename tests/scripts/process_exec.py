@@ -1,6 +1,7 @@
 """Starts itself again in place, with another environment, before it trains: os.execv."""
 
 # run: none
+# when: thorough
 
 import os
 import sys

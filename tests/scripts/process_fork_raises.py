@@ -2,6 +2,7 @@
 
 # stderr: AssertionError: the child is not well
 # run: status=healthy steps=5
+# when: thorough
 
 import atexit
 import os

@@ -1,6 +1,7 @@
 """A pool of forked processes prepares the data, then the parent trains; then the pool trains."""
 
 # run: status=healthy steps=12
+# when: thorough
 
 import multiprocessing
 

@@ -5,6 +5,7 @@
 # stderr: ValueError: rank 0 has no data
 # exception: ProcessRaisedException:
 # run: status=crashed steps=2
+# when: thorough
 # loose: stderr
 
 import torch

@@ -3,6 +3,7 @@
 # exit: 1
 # stderr: KeyError: 'learning_rate'
 # run: status=crashed steps=0
+# when: thorough
 
 import json
 

@@ -4,6 +4,7 @@
 # stderr: ExceptionGroup: 2 of 4 candidates failed (2 sub-exceptions)
 # exception: ExceptionGroup: 2 of 4 candidates failed (2 sub-exceptions)
 # run: status=crashed steps=6+3+6+3
+# when: thorough
 
 import torch
 

@@ -3,6 +3,7 @@
 # exit: 1
 # stderr: ModuleNotFoundError: No module named 'tensorflou'
 # run: status=crashed steps=0
+# when: thorough
 
 print("importing")
 try:

@@ -3,6 +3,7 @@
 # exit: 1
 # stderr: <exception str() failed>
 # run: status=crashed steps=0
+# when: thorough
 
 class Odd(Exception):
     def __str__(self):

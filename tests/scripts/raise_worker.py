@@ -2,6 +2,7 @@
 
 # exit: 1
 # stderr: KeyError: Caught KeyError in DataLoader worker process 1.
+# loose: stderr
 # run: status=crashed steps=3
 
 import torch

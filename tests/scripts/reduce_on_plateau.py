@@ -1,5 +1,6 @@
 """ReduceLROnPlateau on a validation loss."""
 # run: status=healthy steps=120
+# when: thorough
 import torch
 import torch.nn as nn
 

@@ -1,5 +1,6 @@
 """Three restarts of one and the same model object, by reset_parameters() and a new optimizer."""
 # run: status=healthy steps=any runs=any
+# when: thorough
 # findings: none
 import torch
 from torch import nn

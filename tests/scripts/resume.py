@@ -1,5 +1,6 @@
 """Saves a checkpoint half way, builds everything anew from it and goes on."""
 # run: status=healthy steps=24+24
+# when: thorough
 import torch
 from torch import nn
 

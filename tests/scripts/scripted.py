@@ -1,5 +1,6 @@
 """TorchScript, FX and vmap: a model that is scripted, one that is traced, one that is rewritten, and an ensemble in one."""
 # run: status=healthy steps=15+15+15+15
+# when: thorough
 import copy
 import warnings
 

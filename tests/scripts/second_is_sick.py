@@ -1,5 +1,6 @@
 """Three trials, the second one with a learning rate that blows it up."""
 # run: status=critical steps=50+50+50
+# when: thorough
 # findings: lr-too-high
 import torch
 from torch import nn

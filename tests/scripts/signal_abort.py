@@ -2,6 +2,7 @@
 
 # exit: -6
 # run: none
+# when: thorough
 
 import os
 import resource

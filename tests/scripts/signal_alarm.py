@@ -1,6 +1,7 @@
 """A time limit by SIGALRM: one that is not reached, and one that interrupts a wait."""
 
 # run: status=healthy steps=9
+# when: thorough
 
 import contextlib
 import signal

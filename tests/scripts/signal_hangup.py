@@ -3,6 +3,7 @@
 # exit: -1
 # exception: SIGHUP
 # run: status=healthy steps=8
+# when: thorough
 
 import os
 import signal

@@ -1,5 +1,6 @@
 """A careful loop: a batch with a bad loss is skipped, an error in one batch is caught and reported."""
 # run: status=healthy steps=37
+# when: thorough
 import math
 import sys
 

@@ -1,6 +1,7 @@
 ﻿"""Saved by an editor that puts a byte order mark first; “quotes” and all."""
 
 # run: status=healthy steps=3
+# when: thorough
 
 import torch
 

@@ -2,6 +2,7 @@
  a form feed, and no line end after the last line."""
 
 # run: status=healthy steps=4
+# when: thorough
 
 import torch
 

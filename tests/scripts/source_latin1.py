@@ -5,6 +5,7 @@
 # exit: 1
 # stderr: ValueError: größer als erwartet: £5
 # run: status=crashed steps=3
+# when: thorough
 
 import torch
 

@@ -2,6 +2,7 @@
 
 # stdin: Ada\n6\n0.1\ny\n4\n0.05
 # run: status=healthy steps=10
+# when: thorough
 
 import torch
 

@@ -1,5 +1,6 @@
 """Stochastic weight averaging with AveragedModel, SWALR and update_bn."""
 # run: status=healthy steps=80
+# when: thorough
 import torch
 from torch import nn
 from torch.optim.swa_utils import SWALR, AveragedModel, update_bn

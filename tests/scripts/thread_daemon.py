@@ -1,6 +1,7 @@
 """A monitor in a daemon thread is still running when the script ends; who else is there is counted."""
 
 # run: status=healthy steps=12
+# when: thorough
 
 import queue
 import threading

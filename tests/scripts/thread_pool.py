@@ -1,6 +1,7 @@
 """A small search over learning rates in a pool of threads; the results are printed in order."""
 
 # run: status=healthy steps=10+10+10+10+10+10
+# when: thorough
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 

@@ -1,6 +1,7 @@
 """A data thread fills a queue while the main one trains, with a timer that never fires."""
 
 # run: status=healthy steps=16
+# when: thorough
 
 import queue
 import threading

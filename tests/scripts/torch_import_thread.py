@@ -1,6 +1,7 @@
 """Imports torch in the background while the user is greeted, and only a part of it by name."""
 
 # run: status=healthy steps=6
+# when: thorough
 
 import importlib
 import threading

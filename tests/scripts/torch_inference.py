@@ -1,6 +1,7 @@
 """Loads weights and predicts: a forward pass, no optimizer."""
 
 # run: status=healthy steps=0
+# when: thorough
 
 import io
 

@@ -1,6 +1,6 @@
 """Wraps functions of torch to count and time their calls, and puts some of them back."""
 
-# run: status=healthy steps=9
+# run: status=healthy steps=any
 
 import functools
 

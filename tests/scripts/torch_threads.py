@@ -1,6 +1,7 @@
 """Says how many threads torch may use before it imports torch: too late afterwards."""
 
 # run: status=healthy steps=5
+# when: thorough
 
 import os
 import sys

@@ -1,6 +1,7 @@
 """A home-made Trainer with callbacks, as every company has one."""
 
 # run: status=healthy steps=48
+# when: thorough
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Strict: every warning is an error. Named parameters, a float16 loss scaled by hand, a NaN check of everything."""
 # run: status=healthy steps=30
+# when: thorough
 import warnings
 
 warnings.simplefilter("error")

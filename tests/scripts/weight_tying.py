@@ -1,5 +1,6 @@
 """A character model whose output layer shares its weight with the embedding."""
 # run: status=healthy steps=60
+# when: thorough
 import torch
 import torch.nn as nn
 

@@ -90,7 +90,7 @@ def discover(leaves: Sequence[Tensor], optimizer: Optimizer | None = None) -> Fo
 
 def _modules_and_optimizers(wanted: set[int]) -> tuple[list[nn.Module], list[Optimizer]]:
     """Those among the objects made lately, if that is all of what is wanted; else those among all objects."""
-    modules, optimizers = _among([*gc.get_objects(0), *gc.get_objects(1)])
+    modules, optimizers = _among(gc.get_objects(0) + gc.get_objects(1))  # a display of both would hold itself
     owned = {id(parameter) for module in modules for parameter in module._parameters.values()}
     held = {id(parameter) for optimizer in optimizers for parameter in held_by(optimizer)}
     if wanted <= owned and wanted <= held:

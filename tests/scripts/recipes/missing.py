@@ -5,3 +5,4 @@
 # stderr: No module named recipes.mising
 # exception: No module named recipes.mising
 # run: status=healthy steps=0
+# when: thorough

@@ -1,6 +1,7 @@
 """Runs other code: another script by runpy, text by exec, and a module that is changed and loaded again."""
 
 # run: status=healthy steps=3+5+4
+# when: thorough
 
 import importlib
 import os

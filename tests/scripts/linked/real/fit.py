@@ -2,6 +2,7 @@
 
 # target: linked/start
 # run: status=healthy steps=5
+# when: thorough
 
 import os
 import sys

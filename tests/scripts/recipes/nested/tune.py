@@ -2,6 +2,7 @@
 
 # module: recipes.nested.tune
 # run: status=healthy steps=8
+# when: thorough
 
 import multiprocessing
 import pickle
