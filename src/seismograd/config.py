@@ -51,7 +51,10 @@ class Config:
 
 def find_config(start: Path | None = None) -> Config:
     """The nearest `pyproject.toml` at or above `start` that has the table; an empty one if there is none."""
-    folder = (start or Path.cwd()).resolve()
+    try:
+        folder = (start or Path.cwd()).resolve()
+    except OSError:  # the working directory is gone
+        return Config()
     for place in (folder, *folder.parents):
         path = place / "pyproject.toml"
         if not path.is_file():

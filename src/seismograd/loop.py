@@ -48,16 +48,19 @@ def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenat
     def run(self: Loop, *args: P.args, **kwargs: P.kwargs) -> None:
         if self._asleep or self._busy or self._closed or get_ident() != self._thread:
             return
+        if _modes():
+            with _disable_current_modes(), torch._C.DisableTorchFunction():
+                work(self, *args, **kwargs)
+        else:
+            work(self, *args, **kwargs)
+
+    def work(self: Loop, *args: P.args, **kwargs: P.kwargs) -> None:
         self._busy = True
         began = perf_counter()
         grad_enabled = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
-            if torch._C._len_torch_dispatch_stack():  # a mode of the user's counts ops: not ours
-                with _disable_current_modes():
-                    method(self, *args, **kwargs)
-            else:
-                method(self, *args, **kwargs)
+            method(self, *args, **kwargs)
         except Exception as error:
             self._fail(f"the watch's {method.__name__.strip('_')}", error)
         finally:
@@ -69,6 +72,11 @@ def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenat
             self._set_up = 0.0
 
     return run  # type: ignore[return-value]
+
+
+def _modes() -> bool:
+    """Whether a mode of the user's sees every op: ours are not for it to count."""
+    return bool(torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack())
 
 
 def _said(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenate[Loop, P], None]:
@@ -476,7 +484,7 @@ class Loop:
         self._validation.data_came(source)
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
-        if not self._closed and get_ident() == self._thread:
+        if not self._closed and get_ident() == self._thread and not _modes():
             self._validation.loss_computed(name, output, args)
 
     def _index(self, optimizer: Optimizer) -> int:

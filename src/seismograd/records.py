@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -165,3 +166,11 @@ def strict(value: Any) -> Any:
     if hasattr(value, "tolist"):  # NumPy scalars and arrays, without importing it
         return strict(value.tolist())
     return str(value)
+
+
+def rank() -> int:
+    """This process's rank as its launcher says it; 0 where it says none."""
+    try:
+        return int(os.environ.get("RANK") or 0)
+    except ValueError:
+        return 0

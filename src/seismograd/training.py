@@ -23,7 +23,7 @@ from seismograd.governor import Governor
 from seismograd.history import TrainingHistory, issues_of
 from seismograd.judge import Judge
 from seismograd.protocols import Detector, Sink
-from seismograd.records import DebugLevel, Finding, Reading, Severity, Where
+from seismograd.records import DebugLevel, Finding, Reading, Severity, Where, rank
 from seismograd.reports.report import build_report
 from seismograd.stats.arrays import GradientStats, array_reading
 
@@ -74,7 +74,7 @@ class TrainingDebugger:
         self.strict = strict
         self.id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
         self.name = name or "run"
-        self.rank = int(os.environ.get("RANK", "0") or 0)
+        self.rank = rank()
         self.events: deque[dict[str, Any]] = deque(maxlen=1000)
         self.history = TrainingHistory()
         self.activation_monitor = ActivationMonitor()
@@ -90,6 +90,8 @@ class TrainingDebugger:
         )
         self.complain: Callable[[str], None] | None = None
         """Takes what would be a warning; a script that runs under us has its own warnings."""
+        self.passes_on: Callable[[Exception], bool] | None = None
+        """Knows errors that are not ours, though they came while we were at work."""
         self._sinks = _sinks(sinks)
         self._loop: Loop | None = None
         self._by_hand: tuple[Any, ByHand] | None = None
@@ -381,7 +383,7 @@ class TrainingDebugger:
 
     def _failed(self, part: str, error: Exception) -> None:
         """Something of ours broke: said once, recorded, and never passed on to the training loop."""
-        if self.strict:
+        if self.strict or (self.passes_on is not None and self.passes_on(error)):
             raise error
         if part in self._broken:
             return

@@ -129,3 +129,14 @@ def test_a_loss_that_is_only_part_of_what_is_minimised(scouting: Any) -> None:
         loop.step(X, Y)
         loop.look(XV, YV, F.cross_entropy)
     assert finished(scouting) == []
+
+
+@pytest.mark.parametrize("rows", [64, 40])
+def test_batches_that_are_copies_may_be_of_the_same_data(scouting: Any, rows: int) -> None:
+    """As much data as was trained on since the last look may be the training set; another amount is not."""
+    loop, seen = Loop(), []
+    for _ in range(3):
+        for batch in torch.randperm(64).split(16):
+            loop.step(X[batch], Y[batch])
+        seen.append(loop.look(XV[:rows].clone(), YV[:rows].clone()))
+    assert finished(scouting) == (pytest.approx(seen) if rows == 40 else [])

@@ -121,6 +121,7 @@ class Evaluations(Validation):
         self._trained_on: dict[tuple[str, int], Any] = {}
         self._gap: dict[tuple[str, int], _Part] = {}
         self._chosen: tuple[str, int] | None = None
+        self._learned = 0  # how much was trained on since the last evaluation
         self._blind = False
 
     def data_came(self, source: int) -> None:
@@ -150,6 +151,7 @@ class Evaluations(Validation):
                 self._trained_on = kept
             if len(self._trained_on) < 64:
                 self._trained_on["storage", storage.data_ptr()] = StorageWeakRef(storage)
+        self._learned += args[1].numel()
         if name not in self._proven and output.requires_grad:
             if len(self._recent) > 16:
                 self._recent.clear()
@@ -184,6 +186,10 @@ class Evaluations(Validation):
         part.count += count
         part.calls += 1
 
+    def _knows_training_data(self) -> bool:
+        """Whether batches are parts of tensors that are still there; otherwise they are copies."""
+        return any(held is not None and not held.expired() for held in self._trained_on.values())
+
     def _was_trained_on(self, source: tuple[str, int]) -> bool:
         if source not in self._trained_on:
             return False
@@ -194,10 +200,13 @@ class Evaluations(Validation):
         gap, self._gap = self._gap, {}
         if not gap:
             return
+        learned, self._learned = self._learned, 0
         chosen = next(iter(gap)) if len(gap) == 1 else self._chosen
         part = gap.get(chosen) if chosen is not None else None
         if chosen is None or part is None:
             return
+        if chosen[0] == "storage" and not self._knows_training_data() and learned % max(1, part.count) == 0:
+            return  # as much as was trained on, from copies: it may be the training data itself
         if chosen[0] == "storage" and part.storage.expired():
             if part.calls > 1 or self._chosen is not None:
                 return  # one place in memory, used for one batch after another

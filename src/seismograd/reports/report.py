@@ -104,10 +104,11 @@ def write_report(report: Mapping[str, Any], path: str | os.PathLike[str]) -> Pat
     text = json.dumps(strict(report), indent=2, allow_nan=False) + "\n"
     target = Path(os.path.realpath(path))
     try:
+        given = Path(path)
+        if given.exists() and not given.is_file() and not given.is_dir():  # /dev/stdout, a pipe: no renaming there
+            given.write_text(text, encoding="utf-8")
+            return given
         target.parent.mkdir(parents=True, exist_ok=True)
-        if target.exists() and not target.is_file() and not target.is_dir():  # /dev/stdout, a pipe: no renaming there
-            target.write_text(text, encoding="utf-8")
-            return Path(path)
         draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
             draft.write_text(text, encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-_MOST_NODES = 200_000
+_MOST_NODES = 5_000
+"""So much of a graph is looked at, nearest to the loss first. A node that Python has seen is freed by recursion: with
+tens of thousands of them in a row the stack would not do."""
 
 _MANY = 16
 """More optimizers than that are one for each parameter, and step inside backward: they need not be known by name."""
@@ -45,7 +47,7 @@ def held_by(optimizer: Optimizer) -> list[Tensor]:
 
 def leaves_of(roots: Sequence[Any]) -> list[Tensor]:
     """The tensors that a backward from `roots` gives gradients to, each once."""
-    waiting: list[Any] = []
+    waiting: deque[Any] = deque()
     leaves: dict[int, Tensor] = {}
     for root in roots:
         function = getattr(root, "grad_fn", None)
@@ -57,7 +59,7 @@ def leaves_of(roots: Sequence[Any]) -> list[Tensor]:
             waiting.append(root.node if hasattr(root, "node") else root.function)
     seen = set(waiting)
     while waiting and len(seen) < _MOST_NODES:
-        function = waiting.pop()
+        function = waiting.popleft()
         variable = getattr(function, "variable", None)
         if isinstance(variable, Tensor):
             leaves[id(variable)] = variable

@@ -116,7 +116,7 @@ class Exits:
             handler = real_getsignal(signalnum)
             return signal.SIG_DFL if handler == self._handle else handler
 
-        self._real_signal = real_signal
+        self._real_signal, self._real_getsignal = real_signal, real_getsignal
         for number in _SIGNALS:
             if real_getsignal(number) == signal.SIG_DFL:
                 real_signal(number, self._handle)
@@ -148,9 +148,14 @@ class Exits:
         import fcntl
 
         pipe = os.pipe()
-        reads, writes = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in pipe)
-        for fd in pipe:
-            os.close(fd)
+        try:
+            reads = fcntl.fcntl(pipe[0], fcntl.F_DUPFD_CLOEXEC, _HIGH)
+            writes = fcntl.fcntl(pipe[1], fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        except OSError:  # so few descriptors are allowed
+            return
+        finally:
+            for fd in pipe:
+                os.close(fd)
         os.set_blocking(writes, False)
         before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
         if before != -1:  # the script has its own
@@ -165,11 +170,14 @@ class Exits:
         with contextlib.suppress(OSError):
             while numbers := os.read(reads, 64):
                 for number in numbers:
-                    if number in self._caught and self._is_overdue():
+                    if self._is_ours(number) and self._is_overdue() and self._is_ours(number):
                         import ctypes
 
                         ctypes.CDLL(None).signal(number, 0)  # SIG_DFL, from this thread
                         os.kill(os.getpid(), number)
+
+    def _is_ours(self, number: int) -> bool:
+        return number in self._caught and bool(self._real_getsignal(number) == self._handle)
 
     def _is_overdue(self) -> bool:
         """Whether the main thread has not come to our handler within a second; then the verdict comes from here."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
@@ -174,8 +174,8 @@ class Scout:
         self._new_run, self._fail = new_run, fail
         self._stop_if_wanted = stop_if_wanted
         self._active: dict[int, Training] = {}  # by thread
-        self._scaled: dict[int, tuple[Any, Any, Any]] = {}  # by thread
-        self._computed: dict[int, tuple[str, Any, tuple[Any, ...]]] = {}
+        self._scaled: dict[int, list[Callable[[], Any]]] = {}  # by thread, as what comes next
+        self._computed: dict[int, list[Callable[[], Any]]] = {}
         self._source: dict[int, int] = {}
         self._strange: list[weakref.ref[Tensor]] = []  # the leaves of the last backward that was nobody's
         self._over: list[Training] = []
@@ -241,7 +241,7 @@ class Scout:
         if (loop := self._loop()) is not None:
             loop.loss_scaled(scaler, loss, scaled)
         else:
-            self._scaled[get_ident()] = (scaler, loss, scaled)
+            self._scaled[get_ident()] = _weakly((scaler, loss, scaled))
 
     @_guarded
     def scaler_steps(self, scaler: Any, optimizer: Optimizer) -> None:
@@ -259,7 +259,7 @@ class Scout:
         if (loop := self._loop()) is not None:
             loop.loss_computed(name, output, args)
         elif torch.is_grad_enabled() and getattr(output, "requires_grad", False):
-            self._computed[get_ident()] = (name, output, args)
+            self._computed[get_ident()] = _weakly((name, output, None, *args[1:]))
 
     def covers(self, parameters: Iterable[Tensor]) -> bool:
         return any(training.covers(parameters) for training in self.trainings)
@@ -376,7 +376,9 @@ class Scout:
         if current is training:
             return training
         if leaves and not training.optimizers:  # the one before is gone: there will be another
+            now = perf_counter()
             found = discover(leaves)
+            self._spent += perf_counter() - now
             training.include(found.models, found.optimizers)
         while current is not None and current is not training and self._is_after(current, training):
             current.rest()
@@ -415,9 +417,10 @@ class Scout:
         self._mind(training, training.optimizers)
         if (source := self._source.pop(get_ident(), None)) is not None:
             loop.data_waited(0.0, source)
-        if (computed := self._computed.pop(get_ident(), None)) is not None:
-            loop.loss_computed(*computed)
-        if (scaled := self._scaled.pop(get_ident(), None)) is not None:
+        if (computed := _strongly(self._computed.pop(get_ident(), []))) is not None:
+            name, output, *args = computed
+            loop.loss_computed(name, output, tuple(args))
+        if (scaled := _strongly(self._scaled.pop(get_ident(), []))) is not None:
             loop.loss_scaled(*scaled)
 
     # -- when it is over -----------------------------------------------------------------------------------------
@@ -445,3 +448,19 @@ class Scout:
             training.rest()
             for thread in [thread for thread, other in self._active.items() if other is training]:
                 del self._active[thread]
+
+
+def _weakly(values: Iterable[Any]) -> list[Callable[[], Any]]:
+    """Ways to get the values again, which keep no tensor alive."""
+    return [weakref.ref(value) if isinstance(value, Tensor) else partial(_same, value) for value in values]
+
+
+def _strongly(references: Sequence[Callable[[], Any]]) -> list[Any] | None:
+    """The values again, if there were any and all tensors among them are still there."""
+    values = [reference() for reference in references]
+    gone = any(isinstance(reference, weakref.ref) and reference() is None for reference in references)
+    return values if values and not gone else None
+
+
+def _same(value: Any) -> Any:
+    return value

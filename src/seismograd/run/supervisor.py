@@ -6,6 +6,7 @@ import atexit
 import os
 import signal
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 from seismograd.config import Config
-from seismograd.records import DebugLevel, Finding, Reading, Severity
+from seismograd.records import DebugLevel, Finding, Reading, Severity, rank
 from seismograd.run import script as scripts
 from seismograd.run.process import Exits, ShortTracebacks, when_imported
 from seismograd.run.script import Ending, Script
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from seismograd.run.scout import Scout
     from seismograd.sinks.display import Display
     from seismograd.training import TrainingDebugger
+
+_NOTHING_FOUND = "seismograd: gradients were computed, but no training that could be watched was found"
 
 FAILED = 3
 """The exit code of a script that ended well, under `--fail-on`, if something was found."""
@@ -61,7 +64,7 @@ class Supervisor:
         self._display: Display | None = None
         self._wants_stop = self._done = False
         self._broken: set[str] = set()
-        self._speaks = int(os.environ.get("RANK") or 0) == 0  # of several ranks only the first
+        self._speaks = rank() == 0  # of several ranks only the first
         self._exits = Exits(self._left_by)
         self._tracebacks = ShortTracebacks()
         self._forget_import = when_imported("torch", self._torch_came)
@@ -97,6 +100,7 @@ class Supervisor:
             config=options.config,
         )
         debugger.complain = self._say
+        debugger.passes_on = _is_the_scripts
         return debugger
 
     def _stop_if_wanted(self) -> None:
@@ -117,6 +121,8 @@ class Supervisor:
         self._wants_stop = True
 
     def _failed(self, part: str, error: Exception) -> None:
+        if _is_the_scripts(error):
+            raise error
         if part in self._broken:
             return
         self._broken.add(part)
@@ -236,9 +242,12 @@ class Supervisor:
         if self._stream is None or not self._speaks or (self._options.quiet and not grave):
             return
         display = self._display or Display(self._stream)
-        display.print(render_verdict(report))
-        if self._scout is not None and self._scout.unwatched:
+        display.print(_NOTHING_FOUND if self._saw_backward_alone(report) else render_verdict(report))
+        if self._scout is not None and self._scout.unwatched and report["run"]["steps"]:
             self._say(f"seismograd: {_unwatched(self._scout.unwatched)}")
+
+    def _saw_backward_alone(self, report: dict[str, Any]) -> bool:
+        return self._scout is not None and self._scout.backwards > 0 and not report["run"]["steps"]
 
 
 class _Stop:
@@ -257,6 +266,25 @@ class _Stop:
         self.write_finding(finding)
 
     def close(self, report: dict[str, Any]) -> None: ...
+
+
+def _is_the_scripts(error: BaseException) -> bool:
+    """Whether the script raised it, in a signal handler that ran while we were at work."""
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.startswith(_INSTALLED):
+            trace = trace.tb_next
+        else:
+            return True
+    return False
+
+
+_INSTALLED = (
+    str(Path(__file__).parents[1]),
+    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+    "<",
+)
+"""Where code lies that is not the script's: ours, Python's, and what is installed."""
 
 
 def _unwatched(number: int) -> str:

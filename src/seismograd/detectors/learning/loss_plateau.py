@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from seismograd.detectors.beginning import Beginning
+from seismograd.detectors.beginning import SOLVED, Beginning
 from seismograd.detectors.running import Welford
 from seismograd.detectors.tables import Weights, column
 from seismograd.detectors.wording import found, number, rates
@@ -37,7 +37,8 @@ class LossPlateau:
     - the loss has never come down since the first readings, its noise is below `spread`, and the model began with
       fresh random weights (or nothing is known of them), for three times `patience`: a warning.
 
-    A loss that came down and levels off has converged, however high it is. Warm-up, the end of a decay, a gradient
+    A loss that came down and levels off has converged, however high it is; one that came down to a hundred-thousandth
+    has solved its task, and weights that stand still are right. Warm-up, the end of a decay, a gradient
     that grows (a run that leaves a saddle), a loss of zero or of changing sign, adversaries, and a run that was
     loaded at its optimum are left alone.
 
@@ -241,6 +242,8 @@ class _Checker:
         readings = _BLOCK * self._stretch.count
         error = noise / math.sqrt(readings)
         limits, beginning, mean = self._detector, self._beginning, self._stretch.mean
+        if abs(mean) <= SOLVED * abs(self._first.mean):
+            return None  # as close as its numbers can come
         if self._samples >= 3 and reading.step - self._unmoved >= 0.5 * limits.patience:
             return "weights", Severity.CRITICAL
         fall = self._fall(noise)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from seismograd.detectors.beginning import SOLVED
 from seismograd.detectors.running import First
 from seismograd.detectors.tables import Weights, column
 from seismograd.detectors.wording import found, names, number, parameter, rates
@@ -27,7 +29,8 @@ class PrecisionUnderflow:
     ----------------
     On sampled updates, over the weight matrices that had a gradient: the share of their elements whose bits changed,
     in the median below `changed` for `samples` updates in a row. A learning rate of zero or at the end of its decay,
-    gradients that are zero in most elements, gradients that have died down with convergence or are so small that
+    gradients that are zero in most elements, a loss that came down to a hundred-thousandth, gradients that have died
+    down with convergence or are so small that
     moving every weight by its own size would not change the loss by `effect` of it (a minimum), weights on which decay
     pulls as strongly as the gradient pushes, and a rate below `aim` of the weights, which no dtype could follow, are no
     underflow.
@@ -54,13 +57,24 @@ class PrecisionUnderflow:
 
 
 class _Checker:
-    __slots__ = ("_aims", "_detector", "_early", "_rate", "_since", "_sizes", "_sparse", "_still", "_weights")
+    __slots__ = (
+        "_aims",
+        "_detector",
+        "_early",
+        "_highest",
+        "_rate",
+        "_since",
+        "_sizes",
+        "_sparse",
+        "_still",
+        "_weights",
+    )
 
     def __init__(self, detector: PrecisionUnderflow) -> None:
         self._detector = detector
         self._weights = Weights()
         self._early = First(3)
-        self._rate, self._since = 0.0, 0
+        self._rate, self._since, self._highest = 0.0, 0, 0.0
         self._still: deque[float] = deque(maxlen=detector.samples)
         self._sparse: set[str] = set()
         self._aims: dict[str, float] = {}
@@ -68,6 +82,9 @@ class _Checker:
 
     def check(self, reading: Reading) -> Finding | None:
         tensors = reading.tensors
+        loss = abs(reading.scalars.get("loss", 0.0))
+        if loss < math.inf:
+            self._highest = max(self._highest, loss)
         if "parameter" in tensors:
             self._learn(reading)
             gradient = tensors.get("gradient")
@@ -96,8 +113,9 @@ class _Checker:
         self._early.add(flow)
         share = float(np.median(changed[dense]))
         quiet = share < limits.changed and flow >= limits.gradient * self._early.median
-        loss = abs(reading.scalars.get("loss", 0.0))
-        if quiet and loss > 0.0:
+        if loss <= SOLVED * self._highest:
+            quiet = False  # the task is solved, as far as its numbers go
+        elif quiet:
             reach = sum(float(gradients[at]) * self._sizes.get(table.names[at], 0.0) for at in dense)
             quiet = reach >= limits.effect * loss
         aim = max(lr) * float(np.median([self._aims.get(table.names[at], 0.0) for at in dense])) if quiet else 0.0
