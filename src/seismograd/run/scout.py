@@ -26,6 +26,9 @@ _FREE = 1.0
 _SHARE = 0.02
 """Looking for trainings may take a second, and this share of the time that passes."""
 
+_MOST = 500
+"""So many trainings of one process are watched; each keeps what was found."""
+
 _UNANSWERED = 64
 """So many backwards without a step of ours: another training may be going on."""
 
@@ -345,17 +348,18 @@ class Scout:
     ) -> Training | None:
         """A training that nobody knew, if it can be afforded to look for it."""
         now = perf_counter()
-        if self._spent > _FREE + _SHARE * (now - self._began):
+        bare = optimizer is None and not any(isinstance(leaf, nn.Parameter) for leaf in leaves)
+        if bare and not self._met_twice(leaves):
+            return None
+        if len(self.trainings) >= _MOST or self._spent > _FREE + _SHARE * (now - self._began):
             if optimizer is not None and optimizer not in self._refused:
                 self._refused.add(optimizer)
                 self.unwatched += 1
             return None
         found = discover(leaves, optimizer)
         self._spent += perf_counter() - now
-        if not found.models and not found.optimizers and not self._met_twice(leaves):
-            return None
         training = Training(self._new_run(), found)
-        if not found.models and not found.optimizers:
+        if bare and not found.optimizers:
             training.step = 0  # the step that they were first met at
         training.began_after = current
         if current is not None:

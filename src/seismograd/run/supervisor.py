@@ -288,7 +288,7 @@ _INSTALLED = (
 
 
 def _unwatched(number: int) -> str:
-    return f"{number} more trainings were not watched: they came faster than they could be looked for"
+    return f"{number} more trainings were not watched: there were too many, or they came too fast"
 
 
 def _worst(report: dict[str, Any]) -> int:
