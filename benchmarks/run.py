@@ -131,7 +131,7 @@ def measure(quick: bool, rounds: int) -> tuple[list[Row], dict[str, Any]]:
         folder = Path(name)
         script = folder / "train.py"
         script.write_text(SCRIPT)
-        sizes = {"mlp": 20} if quick else {"mlp": 1500, "transformer": 60}
+        sizes = {"mlp": 20} if quick else {"mlp": 800, "transformer": 40}
         rows = [row for kind, steps in sizes.items() for row in compare(kind, script, steps, rounds)]
         return rows, start_up(folder, rounds)
 
@@ -156,7 +156,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the JSON goes")
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = "1"
-    rows, started = measure(options.quick, options.rounds or (1 if options.quick else 7))
+    rows, started = measure(options.quick, options.rounds or (1 if options.quick else 5))
     show(rows, started, Console() if sys.stdout.isatty() else Console(width=120))
     result = {
         "benchmark": "run",

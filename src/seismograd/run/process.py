@@ -29,12 +29,33 @@ from functools import wraps
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 _HIGH = 200
 """Our descriptors are numbered from here: the script's own get the numbers that they would have had."""
 
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def own_stderr() -> TextIO | None:
+    """The process's stderr as it is now, on a descriptor of ours: the script may close its own, or reuse its number."""
+    if sys.stderr is None:
+        return None
+    try:
+        import fcntl
+
+        copy = fcntl.fcntl(sys.stderr.fileno(), fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    except (ImportError, OSError, ValueError):  # no such system, so few descriptors, or no real stream
+        return sys.stderr
+    encoding = sys.stderr.encoding
+    stream = open(copy, "w", encoding=encoding, errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+
+    def leave() -> None:
+        with contextlib.suppress(OSError):
+            os.close(copy)
+
+    os.register_at_fork(after_in_child=leave)
+    return stream
 
 
 def when_imported(name: str, callback: Callable[[], None]) -> Callable[[], None]:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from seismograd.config import Config
 from seismograd.records import DebugLevel, Finding, Reading, Severity, rank
 from seismograd.run import script as scripts
-from seismograd.run.process import Exits, ShortTracebacks, when_imported
+from seismograd.run.process import Exits, ShortTracebacks, own_stderr, when_imported
 from seismograd.run.script import Ending, Script
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Supervisor:
 
     def __init__(self, script: Script, options: Options, after: Callable[[dict[str, Any]], None] | None = None) -> None:
         self._script, self._options, self._after = script, options, after
-        self._stream: TextIO | None = sys.stderr
+        self._stream = own_stderr()
         self._started = datetime.now(UTC)
         self._pid = os.getpid()
         self._scout: Scout | None = None
