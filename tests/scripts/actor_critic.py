@@ -1,5 +1,6 @@
 '''Actor-critic, one optimizer each. Two losses a step, two backwards.'''
 # run: status=healthy steps=50
+# when: thorough
 
 import torch as th
 from torch import nn

@@ -1,6 +1,7 @@
 """All the work is done at exit, in a handler: odd, but some frameworks with decorators end up there."""
 
 # run: status=healthy steps=5
+# when: thorough
 
 import atexit
 

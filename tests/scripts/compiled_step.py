@@ -1,5 +1,6 @@
 """A whole loss function compiled with aot_eager, and the model compiled in place."""
 # run: status=healthy steps=24
+# when: thorough
 import torch
 import torch.nn as nn
 

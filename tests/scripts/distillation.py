@@ -1,5 +1,6 @@
 """Knowledge distillation: the teacher is trained, then frozen in eval mode and asked under no_grad."""
 # run: status=healthy steps=40+50
+# when: thorough
 import torch
 import torch.nn as nn
 import torch.nn.functional as F

@@ -1,6 +1,7 @@
 """What is run when the interpreter ends: weakref.finalize, __del__, a generator's finally, an open file."""
 
 # run: status=healthy steps=5
+# when: thorough
 
 import atexit
 import tempfile

@@ -1,5 +1,6 @@
 """Looks for memory leaks: after each trial everything is deleted and has to be gone."""
 # run: status=healthy steps=15+15+15
+# when: thorough
 import gc
 import weakref
 

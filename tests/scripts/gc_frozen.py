@@ -1,5 +1,6 @@
 """Tuned for speed: the garbage collector is frozen and switched off before the loop, then run by hand."""
 # run: status=healthy steps=40
+# when: thorough
 import gc
 
 import torch

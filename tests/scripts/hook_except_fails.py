@@ -3,6 +3,7 @@
 # exit: 1
 # stderr: ValueError: the first error
 # run: status=crashed steps=0
+# when: thorough
 
 import sys
 

@@ -1,5 +1,6 @@
 """Random search: sixty short trials, each with a model of its own."""
 # run: status=healthy steps=300 runs=60
+# when: thorough
 import random
 
 import torch

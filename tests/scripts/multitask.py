@@ -1,5 +1,6 @@
 """A shared encoder and three heads trained in turn, one optimizer over all, plus an adversarial input."""
 # run: status=healthy steps=45
+# when: thorough
 import torch
 from torch import nn
 

@@ -1,6 +1,7 @@
 """Logs everything that anybody has to say to stdout, down to DEBUG; the training ends in NaN."""
 
 # run: status=critical steps=12
+# when: thorough
 # findings: nonfinite-loss
 
 import logging

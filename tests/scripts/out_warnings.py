@@ -2,6 +2,7 @@
 
 # stderr: UserWarning: the end is near
 # run: status=healthy steps=18
+# when: thorough
 
 import warnings
 

@@ -1,5 +1,6 @@
 """Somebody debugs by hand: hooks everywhere, and a patched Tensor.backward that counts calls."""
 # run: status=healthy steps=12
+# when: thorough
 import collections
 
 import torch

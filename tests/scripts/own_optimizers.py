@@ -1,5 +1,6 @@
 """Optimizers from a paper's repository: a subclass of torch's, a wrapper around one (SAM), and a class of its own."""
 # run: status=healthy steps=25+25+25
+# when: thorough
 import torch
 from torch import nn
 from torch.optim import Optimizer

@@ -1,5 +1,6 @@
 """Sparse embedding gradients for SparseAdam, the rest with Adam."""
 # run: status=healthy steps=40
+# when: thorough
 import torch
 from torch import nn
 

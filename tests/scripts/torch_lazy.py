@@ -2,6 +2,7 @@
 
 # args: train
 # run: status=healthy steps=11
+# when: thorough
 
 import sys
 

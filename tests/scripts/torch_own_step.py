@@ -1,6 +1,7 @@
 """Optimizers of its own: one from the base class, and one that wraps SGD."""
 
 # run: status=healthy steps=8+8
+# when: thorough
 
 import torch
 from torch.optim import SGD, Optimizer

@@ -1,5 +1,6 @@
 """WGAN-GP: five critic steps for each generator step, gradient penalty by double backward."""
 # run: status=healthy steps=60
+# when: thorough
 # A step is over when an optimizer steps again: 12 rounds of C C C C C G are 60.
 
 import torch

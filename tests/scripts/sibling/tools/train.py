@@ -1,6 +1,7 @@
 """A script in a folder, started from elsewhere, imports its neighbour, which looks into `__main__`."""
 
 # run: status=healthy steps=9
+# when: thorough
 
 import os
 import sys
