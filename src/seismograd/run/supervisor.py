@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from seismograd.sinks.display import Display
     from seismograd.training import TrainingDebugger
 
+_NO_BACKWARD = "seismograd: no backward pass was seen"
 _NOTHING_FOUND = "seismograd: gradients were computed, but no training that could be watched was found"
 
 FAILED = 3
@@ -235,19 +236,21 @@ class Supervisor:
 
     def _conclude(self, report: dict[str, Any]) -> None:
         """The verdict; if quiet, only if there is something to say."""
-        from seismograd.reports.terminal import render_verdict
-        from seismograd.sinks.display import Display
-
         grave = any(finding["severity"] != Severity.INFO.value for finding in report["findings"])
         if self._stream is None or not self._speaks or (self._options.quiet and not grave):
             return
+        if not report["run"]["steps"] and not report["findings"]:  # one line, for which rich need not be imported
+            told = report["run"]["exit"]["exception"]
+            nothing = _NOTHING_FOUND if self._scout is not None and self._scout.backwards else _NO_BACKWARD
+            self._say(nothing + (f", {told.splitlines()[0][:100]}" if told else ""))
+            return
+        from seismograd.reports.terminal import render_verdict
+        from seismograd.sinks.display import Display
+
         display = self._display or Display(self._stream)
-        display.print(_NOTHING_FOUND if self._saw_backward_alone(report) else render_verdict(report))
+        display.print(render_verdict(report))
         if self._scout is not None and self._scout.unwatched and report["run"]["steps"]:
             self._say(f"seismograd: {_unwatched(self._scout.unwatched)}")
-
-    def _saw_backward_alone(self, report: dict[str, Any]) -> bool:
-        return self._scout is not None and self._scout.backwards > 0 and not report["run"]["steps"]
 
 
 class _Stop:
