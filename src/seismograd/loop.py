@@ -55,11 +55,11 @@ def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenat
             work(self, *args, **kwargs)
 
     def work(self: Loop, *args: P.args, **kwargs: P.kwargs) -> None:
-        self._busy = True
         began = perf_counter()
         grad_enabled = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
-        try:
+        try:  # from the first change on: a signal's exception may come at any call
+            self._busy = True
+            torch._C._set_grad_enabled(False)
             method(self, *args, **kwargs)
         except Exception as error:
             self._fail(f"the watch's {method.__name__.strip('_')}", error)

@@ -201,7 +201,7 @@ class Exits:
         return number in self._caught and bool(self._real_getsignal(number) == self._handle)
 
     def _is_overdue(self) -> bool:
-        """Whether the main thread has not come to our handler within a second; then the verdict comes from here."""
+        """Whether the main thread has not come to our handler within a second; then there can be no verdict."""
         for _ in range(20):
             time.sleep(0.05)
             if self._began:
