@@ -7,7 +7,7 @@
 | `signal.set_wakeup_fd`, and a thread that reads it, once a training began | signals end native code too |
 | `signal.signal`, `signal.getsignal` | to the script those handlers are the default ones |
 | `os._exit` | the verdict, then the exit |
-| `traceback`'s two walks, `inspect.getouterframes`, `threading.excepthook` | our frames are left out |
+| what `seismograd/run/frames.py` lists | our frames are left out of tracebacks |
 
 A forked child gets everything back as it was, at once. What is changed in torch stands in `seismograd/patches.py`.
 """
@@ -17,18 +17,14 @@ from __future__ import annotations
 import _thread
 import contextlib
 import importlib.util
-import inspect
 import os
 import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from functools import wraps
 from importlib.abc import MetaPathFinder
-from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
 _HIGH = 200
@@ -247,80 +243,3 @@ class Exits:
                     signal.signal(number, signal.SIG_DFL)
             except ValueError:  # not on the main thread: the process ends, or the child has no use for it
                 pass
-
-
-OURS = (str(Path(__file__).parent), str(Path(__file__).parents[1] / "patches.py"))
-
-
-def is_ours(code: Any) -> bool:
-    """Whether the code object is part of what stands between the script and Python, or torch."""
-    return bool(code.co_filename.startswith(OURS))
-
-
-def without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without our frames: those above the script, and wrappers between it and torch."""
-    frames = []
-    while trace is not None:
-        if not is_ours(trace.tb_frame.f_code):
-            frames.append(trace)
-        trace = trace.tb_next
-    kept: TracebackType | None = None
-    for each in reversed(frames):
-        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return kept
-
-
-class ShortTracebacks:
-    """While it is there, `traceback` and `threading` leave out our frames."""
-
-    def __init__(self) -> None:
-        self._original = getattr(traceback, _WALK, None)
-        self._of_threads = threading.excepthook
-        if self._original is not None:
-            setattr(traceback, _WALK, self._walk)
-        threading.excepthook = threading.__excepthook__ = self._thread_failed
-        self._of_stacks = traceback.walk_stack
-        traceback.walk_stack = self._walk_stack  # type: ignore[assignment]
-        self._of_frames = inspect.getouterframes
-        inspect.getouterframes = self._outer_frames
-
-    def _walk_stack(self, frame: Any) -> Any:
-        if frame is None:
-            frame = sys._getframe(1).f_back
-        for each, line in self._of_stacks(frame):
-            if each.f_code.co_filename == _BELOW:
-                return
-            if not is_ours(each.f_code):
-                yield each, line
-
-    def _outer_frames(self, frame: Any, context: int = 1) -> Any:
-        found = self._of_frames(frame, context)
-        below = next((at for at, each in enumerate(found) if each.filename == _BELOW), len(found))
-        return [each for each in found[:below] if not is_ours(each.frame.f_code)]
-
-    def _thread_failed(self, args: Any) -> None:
-        trace = without_ours(args.exc_traceback)
-        if args.exc_value is not None:
-            args.exc_value.__traceback__ = trace
-        self._of_threads(threading.ExceptHookArgs((args.exc_type, args.exc_value, trace, args.thread)))
-
-    def _walk(self, tb: Any) -> Any:
-        assert self._original is not None
-        return (entry for entry in self._original(tb) if not is_ours(entry[0].f_code))
-
-    def leave(self) -> None:
-        if getattr(traceback, _WALK, None) == self._walk:
-            setattr(traceback, _WALK, self._original)
-        if threading.excepthook == self._thread_failed:
-            threading.excepthook = self._of_threads
-        threading.__excepthook__ = self._of_threads
-        if traceback.walk_stack == self._walk_stack:
-            traceback.walk_stack = self._of_stacks
-        if inspect.getouterframes == self._outer_frames:
-            inspect.getouterframes = self._of_frames
-
-
-_BELOW = str(Path(__file__).parent / "script.py")
-"""The file whose frames stand below the script's."""
-
-_WALK = "_walk_tb_with_full_positions"

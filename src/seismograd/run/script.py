@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from seismograd.run.process import without_ours
+from seismograd.run.frames import without_ours
 
 
 @dataclass(frozen=True)

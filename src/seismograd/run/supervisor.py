@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from seismograd.config import Config
 from seismograd.records import DebugLevel, Finding, Reading, Severity, rank
 from seismograd.run import script as scripts
-from seismograd.run.process import Exits, ShortTracebacks, own_stderr, when_imported
+from seismograd.run.frames import ShortTracebacks
+from seismograd.run.process import Exits, own_stderr, when_imported
 from seismograd.run.script import Ending, Script
 
 if TYPE_CHECKING:
