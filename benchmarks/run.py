@@ -1,6 +1,6 @@
 """What `seismograd run` costs: a script under `python`, with `sg.watch` in it, and under `seismograd run`, in turn.
 
-    python benchmarks/run.py [--quick] [--rounds 7]
+    python benchmarks/run.py [--quick] [--rounds 5] [--only mlp] [--steps 800]
 
 The script writes the times of its own steps. Each round starts one process for each way, so that what else goes on on
 the machine falls on all alike; a way's figure is the median over rounds of its median step, and the interval is that of
@@ -126,13 +126,14 @@ def start_up(folder: Path, rounds: int) -> dict[str, Any]:
     return {"python": seconds[PYTHON], "run": seconds[RUN], "more": float(np.median(more)), "target": 0.3}
 
 
-def measure(quick: bool, rounds: int) -> tuple[list[Row], dict[str, Any]]:
+def measure(quick: bool, rounds: int, only: str | None, steps: int | None) -> tuple[list[Row], dict[str, Any]]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         script = folder / "train.py"
         script.write_text(SCRIPT)
         sizes = {"mlp": 20} if quick else {"mlp": 800, "transformer": 40}
-        rows = [row for kind, steps in sizes.items() for row in compare(kind, script, steps, rounds)]
+        chosen = {kind: steps or usual for kind, usual in sizes.items() if only in (None, kind)}
+        rows = [row for kind, count in chosen.items() for row in compare(kind, script, count, rounds)]
         return rows, start_up(folder, rounds)
 
 
@@ -153,10 +154,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="few steps, one round: does it run?")
     parser.add_argument("--rounds", type=int, help="processes for each way")
+    parser.add_argument("--only", choices=("mlp", "transformer"), help="one script instead of both")
+    parser.add_argument("--steps", type=int, help="steps of each process")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the JSON goes")
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = "1"
-    rows, started = measure(options.quick, options.rounds or (1 if options.quick else 5))
+    rounds = options.rounds or (1 if options.quick else 5)
+    rows, started = measure(options.quick, rounds, options.only, options.steps)
     show(rows, started, Console() if sys.stdout.isatty() else Console(width=120))
     result = {
         "benchmark": "run",
