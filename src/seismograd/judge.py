@@ -95,7 +95,8 @@ class Judge:
         return merged
 
     def _plan(self, reading: Reading) -> list[tuple[Detector, Checker]]:
-        shape = (reading.rank, reading.series, tuple(reading.scalars), tuple(reading.tensors))
+        told = reading.origin is not None
+        shape = (reading.rank, reading.series, tuple(reading.scalars), tuple(reading.tensors), told)
         plan = self._plans.get(shape)
         if plan is None:
             owner = (reading.rank, reading.series)
@@ -104,6 +105,8 @@ class Judge:
             have = {*reading.plain().scalars, *reading.tensors}
             if any(name.startswith("lr/") for name in have):
                 have.add("lr")
+            if told:
+                have.add("origin")
             plan = [(d, checker) for d, checker in self._checkers[owner] if have.issuperset(d.needs)]
             if len(self._plans) > 256:  # a user who logs ever new names
                 self._plans.clear()

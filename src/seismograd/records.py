@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
 
@@ -125,6 +125,61 @@ SHARED = ("lr/", "weight_decay/", "time/", "memory/")
 
 
 @dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor that went into an op, in numbers. Counts and range are of its elements; `low`, `high` of finite ones."""
+
+    name: str
+    """As the op calls it: `self`, `other`; in backward `grad` is the gradient that arrived."""
+    shape: tuple[int, ...]
+    dtype: str
+    low: float | None = None
+    high: float | None = None
+    size: int = 0
+    zeros: int = 0
+    negatives: int = 0
+    nan: int = 0
+    inf: int = 0
+    parameter: str | None = None
+    """Its name, if it is a parameter or buffer of the model."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {part.name: getattr(self, part.name) for part in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value that is not finite was made, as a second run of the step saw it. Facts, no judgement."""
+
+    phase: str
+    """`input`, `forward`, `loss`, `backward` or `optimizer`; empty where it could not be found out (`note` says why)."""
+    where: Where = field(default_factory=Where)
+    """`where.op` is the op that made it (`aten.sqrt`; in backward the op that ran there, `aten.div`)."""
+    forward_op: str | None = None
+    """For `backward`: the op of the forward pass whose derivative it is (`aten.sqrt`); the place is that one's."""
+    columns: tuple[int, int] | None = None
+    """From where to where the op stands in `where.code` (first line), to be marked."""
+    value: float = math.nan
+    """The first bad value: NaN, Inf or -Inf."""
+    bad: int = 0
+    size: int = 0
+    """How many elements of the op's output are bad, of how many."""
+    index: tuple[tuple[int, ...], ...] = ()
+    """The places of the first few of them: sample first, then feature, as the tensor is laid out."""
+    shape: tuple[int, ...] = ()
+    dtype: str | None = None
+    """Of what the op made."""
+    inputs: tuple[Operand, ...] = ()
+    """What went into the op; for `backward` what went into its forward op, and `grad`."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """What else the op was given: `dim`, `correction`."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else is known, under fixed names: see `replay/`."""
+    sure: bool = True
+    note: str | None = None
+    """What the reader should know about how it was found, or why it could not be."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What was measured at one step on one rank. A value that was not measured is absent."""
 
@@ -137,6 +192,8 @@ class Reading:
     `inside-backward`, `after-step`."""
     series: int | None = None
     """The optimizer it belongs to where there are several: its scalars then end in `/0`, `/1`."""
+    origin: Origin | None = None
+    """Where the values that are not finite were made, if that was looked for."""
 
     def plain(self) -> Reading:
         """The same reading under the names that a run with one optimizer has."""
@@ -146,7 +203,7 @@ class Reading:
         scalars = {
             name if name.startswith(SHARED) else name.removesuffix(tail): value for name, value in self.scalars.items()
         }
-        return Reading(self.step, scalars, self.tensors, self.rank, self.marks, self.series)
+        return replace(self, scalars=scalars)
 
 
 def strict(value: Any) -> Any:
