@@ -68,7 +68,7 @@ class Judge:
         """Takes a finding from a detector or from outside: merges it if it goes on, and links causes."""
         known = self._findings.get(finding.key)
         if known is None:
-            if "because" in finding.evidence:  # who adds it knows why
+            if "because" in finding.evidence:  # who adds it knows why, or that nothing else explains it
                 self._given.add(finding.key)
             self._findings[finding.key] = finding
             changed = self._link(finding)
@@ -80,7 +80,10 @@ class Judge:
                     self._on_change(other)
             return finding
         merged = replace(known, count=known.count + 1, last_step=max(known.last_step, finding.last_step))
-        if finding.severity.weight > known.severity.weight:  # it got worse: tell it as it is now
+        located = "origin" in finding.evidence and not known.evidence.keys() & {"origin", "because"}
+        if located and "because" in finding.evidence:
+            self._given.add(finding.key)
+        if located or finding.severity.weight > known.severity.weight:  # its place is known, or it got worse
             merged = replace(
                 merged,
                 severity=finding.severity,
@@ -138,9 +141,12 @@ class Judge:
         """Sets `because` anew now that `new` is known; returns the other findings whose cause has changed.
 
         A finding points to the root of its story: a cause that has none itself, the earliest where there are several.
+        One that was given None as its cause has none.
         """
         run = [f for f in self._findings.values() if _same_run(f, new)]
-        causes = {effect.key: [f for f in run if self._explains(f, effect)] for effect in run}
+        causes = {
+            effect.key: [f for f in run if self._explains(f, effect) and not self._is_root(effect)] for effect in run
+        }
         changed = []
         for effect in run:
             if not causes[effect.key] or effect.key in self._given:
@@ -152,6 +158,9 @@ class Judge:
                 if effect.key != new.key:
                     changed.append(told)
         return changed
+
+    def _is_root(self, finding: Finding) -> bool:
+        return finding.key in self._given and finding.evidence["because"] is None
 
     def _explains(self, cause: Finding, effect: Finding) -> bool:
         """Whether `effect` follows from `cause`. Where each may follow from the other, the earlier is the cause:

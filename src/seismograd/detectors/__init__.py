@@ -20,7 +20,9 @@ from seismograd.detectors.learning.weight_decay_dominates import WeightDecayDomi
 from seismograd.detectors.numerics.amp_scale_collapse import AmpScaleCollapse
 from seismograd.detectors.numerics.gradient_explosion import GradientExplosion
 from seismograd.detectors.numerics.gradient_vanishing import GradientVanishing
+from seismograd.detectors.numerics.nonfinite_activation import NonfiniteActivation
 from seismograd.detectors.numerics.nonfinite_gradient import NonfiniteGradient
+from seismograd.detectors.numerics.nonfinite_input import NonfiniteInput
 from seismograd.detectors.numerics.nonfinite_loss import NonfiniteLoss
 from seismograd.detectors.numerics.nonfinite_parameter import NonfiniteParameter
 from seismograd.detectors.numerics.precision_underflow import PrecisionUnderflow
@@ -30,7 +32,9 @@ DEFAULT: tuple[Detector, ...] = (
     BadInitialization(),
     LrJump(),
     LrTooHigh(),
+    NonfiniteInput(),
     NonfiniteParameter(),
+    NonfiniteActivation(),
     NonfiniteLoss(),
     NonfiniteGradient(),
     AmpScaleCollapse(),

@@ -60,6 +60,8 @@ class LossPlateau:
         "unregistered-parameter",
         "frozen-parameter",
         "scheduler-order",
+        "nonfinite-input",
+        "nonfinite-activation",
         "nonfinite-loss",
         "nonfinite-gradient",
         "nonfinite-parameter",

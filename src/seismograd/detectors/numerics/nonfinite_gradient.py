@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from seismograd.detectors.numerics.origins import following, moment, own, told
 from seismograd.detectors.tables import column
 from seismograd.detectors.wording import found, names, number, parameter
 from seismograd.records import Finding, Reading, Severity, Where
@@ -23,7 +24,9 @@ class NonfiniteGradient:
     How it is judged
     ----------------
     By the norm of all gradients at every reading; the parameters and the number of bad elements come from a look at
-    each element. Steps that a `GradScaler` skips are no fault: that is how it finds its scale.
+    each element. Steps that a `GradScaler` skips are no fault: that is how it finds its scale. If the step was run
+    again, and backward made it, the finding names the op whose derivative it was and its line; if it came from
+    elsewhere, it follows from what did.
 
     What to try
     -----------
@@ -33,7 +36,7 @@ class NonfiniteGradient:
     """
 
     id: ClassVar[str] = "nonfinite-gradient"
-    needs: ClassVar[tuple[str, ...]] = ("grad/norm",)
+    needs: ClassVar[tuple[str, ...]] = ()  # a second run may know of it where no norm was read
     follows: ClassVar[tuple[str, ...]] = (
         "nonfinite-input",
         "nonfinite-parameter",
@@ -57,11 +60,11 @@ class _Checker:
         self._detector = detector
 
     def check(self, reading: Reading) -> Finding | None:
-        norm = reading.scalars["grad/norm"]
-        if -math.inf < norm < math.inf or "amp-skipped" in reading.marks:
+        norm, origin = reading.scalars.get("grad/norm", 0.0), own(NonfiniteGradient.id, reading)
+        if origin is None and (-math.inf < norm < math.inf or "amp-skipped" in reading.marks):
             return None
         bad, total, nan, inf = _count(reading)
-        if bad is not None and not bad:
+        if origin is None and bad is not None and not bad:
             return None  # every gradient is finite: only their sum is too large for a float, which is another fault
         evidence: dict[str, Any] = {"norm": float(norm), "limit": "finite"}
         loss = reading.scalars.get("loss", math.nan)
@@ -72,27 +75,34 @@ class _Checker:
         if "loss" not in reading.scalars:
             said = "in backward"
         if not bad:
-            message = f"The gradient's norm is {number(norm)} at step {reading.step}, {said}."
-            where = Where(phase="backward")
+            first = f"The gradient's norm is {number(norm)} at step {reading.step}, {said}"
+            if origin is not None and math.isfinite(norm):
+                first = f"Backward made {number(origin.value)} at step {reading.step}, {said}"
+            held, where = "", Where(phase="backward")
         else:
             evidence |= {"first": bad[0], "parameters": len(bad), "of": total}
-            held = ""
+            held = f", in {names(bad)}"
             if nan or inf:
                 evidence |= {"nan": nan, "inf": inf}
-                held = f": {nan} NaN and {inf} Inf values"
-            message = (
-                f"The gradients of {len(bad)} of {total} parameters are not finite at step {reading.step}, {said}"
-                f"{held}, in {names(bad)}."
-            )
+                held = f": {nan} NaN and {inf} Inf values, in {names(bad)}"
+            first = f"The gradients of {len(bad)} of {total} parameters are not finite at step {reading.step}, {said}"
             where = parameter(bad[0], "backward")
-        if finite_loss:
+        skip = "Until it is mended, skip steps whose gradient norm is not finite, so that the weights survive."
+        if origin is not None:
+            message, known, advice, where = told(origin, first + moment(origin), [skip])
+            evidence = {**known, **evidence}
+        elif finite_loss:
+            message = f"{first}{held}."
             advice = [
                 "Backward made it out of a finite loss: look for sqrt, norm, division or log at exactly zero, and add"
                 " an epsilon (1e-8) inside it.",
-                "Until it is mended, skip steps whose gradient norm is not finite, so that the weights survive.",
+                skip,
             ]
         else:
+            message = f"{first}{held}."
             advice = ["Mend the loss first: a loss that is not finite has no finite gradient."]
+        linked, advice = following(NonfiniteGradient.id, reading, advice)
+        evidence |= linked
         return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=where)
 
 

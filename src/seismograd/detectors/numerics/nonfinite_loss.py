@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from seismograd.detectors.numerics.origins import following, moment, own, told
 from seismograd.detectors.wording import found, number
 from seismograd.records import Finding, Reading, Severity, Where
 
@@ -21,7 +22,8 @@ class NonfiniteLoss:
 
     How it is judged
     ----------------
-    By the loss itself, at every reading. There is no limit to set.
+    By the loss itself, at every reading. There is no limit to set. If the step was run again, and an op of the loss
+    made it, the finding names that op and its line; if it came from elsewhere, it follows from what did.
 
     What to try
     -----------
@@ -31,7 +33,7 @@ class NonfiniteLoss:
     """
 
     id: ClassVar[str] = "nonfinite-loss"
-    needs: ClassVar[tuple[str, ...]] = ("loss",)
+    needs: ClassVar[tuple[str, ...]] = ()  # a second run may know of it where the loss was not read
     follows: ClassVar[tuple[str, ...]] = (
         "nonfinite-input",
         "nonfinite-parameter",
@@ -56,21 +58,28 @@ class _Checker:
         self._last, self._before, self._step = math.nan, math.nan, -1
 
     def check(self, reading: Reading) -> Finding | None:
-        loss = reading.scalars["loss"]
-        if -math.inf < loss < math.inf:
-            self._before, self._last, self._step = self._last, loss, reading.step
+        loss, origin = reading.scalars.get("loss"), own(NonfiniteLoss.id, reading)
+        evidence: dict[str, Any] = {"limit": "finite"} if loss is None else {"loss": float(loss), "limit": "finite"}
+        bad = loss is not None and not math.isfinite(loss)
+        if loss is not None and bad:
+            word = number(loss)
+        elif origin is not None:
+            word = number(origin.value)
+        else:
+            if loss is not None:
+                self._before, self._last, self._step = self._last, loss, reading.step
             return None
-        word = number(loss)
-        evidence = {"loss": float(loss), "limit": "finite"}
-        if self._step < 0:
-            message = f"The loss is {word} at step {reading.step}, and was never finite."
+        if not bad:
+            said, advice = f"{word} was made in the loss at step {reading.step}", []
+        elif self._step < 0:
+            said = f"The loss is {word} at step {reading.step}, and was never finite"
             advice = [
                 "Nothing has been trained yet: check the first batch for NaN, and the loss for log(0), a division by"
                 " zero or labels out of range; a lower learning rate will not help.",
             ]
         else:
             evidence |= {"last_finite": self._last, "last_finite_step": self._step}
-            message = f"The loss is {word} at step {reading.step}; it was {number(self._last)} at step {self._step}."
+            said = f"The loss is {word} at step {reading.step}; it was {number(self._last)} at step {self._step}"
             if abs(self._last) > 4 * abs(self._before) > 0:
                 advice = [
                     f"The loss was already growing ({number(self._before)}, then {number(self._last)}): lower the"
@@ -82,9 +91,12 @@ class _Checker:
                     " log(0), sqrt(0) or a division by zero.",
                     "If it comes back on other batches, lower the learning rate or clip gradients.",
                 ]
-        advice.append(
-            f"Go back to a checkpoint of before step {reading.step}: a step on a {word} loss ruins all weights."
-        )
-        return found(
-            self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=Where(phase="forward")
-        )
+        back = f"Go back to a checkpoint of before step {reading.step}: a step on a {word} loss ruins all weights."
+        message, where = f"{said}.", Where(phase="forward")
+        if origin is not None:
+            message, known, advice, where = told(origin, said + moment(origin), [back])
+            evidence = {**known, **evidence}
+        else:
+            linked, advice = following(NonfiniteLoss.id, reading, [*advice, back])
+            evidence |= linked
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=where)
