@@ -10,11 +10,11 @@ from typing import Any
 
 from seismograd.quiet_rich import Console, ConsoleOptions, RenderableType, RenderResult, Text
 from seismograd.records import Finding, Severity, strict
+from seismograd.reports.picture import DRAWN, GUTTER, draw, margin
 from seismograd.reports.report import finding_of
 
 _SEVERITY = {Severity.INFO: "bold cyan", Severity.WARNING: "bold yellow", Severity.CRITICAL: "bold red"}
 _STATUS = {"healthy": "bold green", "warning": "bold yellow", "critical": "bold red", "crashed": "bold red"}
-_GUTTER = "bold blue"
 
 _WIDEST = 120
 """Longer lines are hard to read, however wide the terminal is."""
@@ -221,12 +221,13 @@ def _story_lines(story: _Story, console: Console, width: int, brief: bool) -> li
     """A fault in full or in brief, then what follows from it: there is nothing to be done about that but the cause."""
     lines = [] if brief else [Text()]
     lines += _finding_lines(story.finding, console, width, brief)
+    bullet = _bullet(story.finding)
     if story.also:
-        lines += _note("also", f"in {_runs(sorted(story.also))}", "bold", console, width)
+        lines += _note(bullet, Text("also", "bold"), f"in {_runs(sorted(story.also))}", console, width)
     for effect in story.after():
         finding = effect.finding
         name = (f"{finding.severity}[{finding.id}]", _SEVERITY[finding.severity])
-        gutter = Text.assemble(("   = ", _GUTTER), ("then: ", "bold"))
+        gutter = bullet + Text("then: ", "bold")
         place = "" if set(effect.runs) == set(story.runs) else f" ({_runs(effect.runs)})"
         told = Text.assemble(name, f"{place}: {finding.message}")
         lines += [_one_line(gutter + told, width)] if brief else _hanging(gutter, told, console, width)
@@ -246,25 +247,43 @@ def _runs(numbers: Sequence[int]) -> str:
 def _finding_lines(finding: Finding, console: Console, width: int, brief: bool, run: str | None = None) -> list[Text]:
     style = _SEVERITY[finding.severity]
     head = Text.assemble((f"{finding.severity}[{finding.id}]", style), (f": {finding.message}", "bold"))
+    arrow, bullet = Text(f"{' ' * (margin(finding) - 1)}--> ", GUTTER), _bullet(finding)
     lines = _hanging(Text(), head, console, width)
-    lines += _hanging(Text("  --> ", _GUTTER), Text(describe_place(finding, run)), console, width)
-    if finding.where.code:
-        lines.append(_one_line(Text.assemble(("   |  ", _GUTTER), finding.where.code.strip()), width))
-    if finding.evidence.get("because") is not None:
-        lines += _note("because", str(finding.evidence["because"]), "bold", console, width)
+    lines += _hanging(arrow, Text(describe_place(finding, run)), console, width)
+    lines += draw(finding, console, width, style, brief)
+    for word, text in _remarks(finding, brief):
+        lines += _note(bullet, Text(word, "bold"), text, console, width)
     evidence = describe_evidence(finding.evidence)
     if evidence and not brief:
-        lines.append(_one_line(Text.assemble(("   = ", _GUTTER), ("evidence: ", "bold"), evidence), width))
+        lines.append(_one_line(bullet + Text("evidence: ", "bold") + Text(evidence), width))
     for advice in _advice(finding, brief):
-        lines += _note("help", advice, "bold green", console, width)
+        lines += _note(bullet, Text("help", "bold green"), advice, console, width)
     return lines
+
+
+def _remarks(finding: Finding, brief: bool) -> Iterable[tuple[str, str]]:
+    """What stands below the picture: the cause, the first bad element, and how it was found."""
+    evidence = finding.evidence
+    if evidence.get("because") is not None:
+        yield "because", str(evidence["because"])
+    if brief or "origin" not in evidence:
+        return
+    if evidence.get("first_bad"):
+        yield "first bad", str(evidence["first_bad"])
+    note = str(evidence.get("note") or "")
+    if note and note.rstrip(".").lower() not in finding.message.lower():
+        yield "note", note
+    if evidence.get("library"):
+        yield "note", f"inside a library, at {evidence['library']}"
+    if evidence.get("compiled"):
+        yield "note", "found by running the model without torch.compile"
 
 
 def _advice(finding: Finding, brief: bool) -> list[str]:
     """In brief the first one, and none for what only follows from another: there the cause is to be mended."""
     if not brief:
         return list(finding.recommendations)
-    return [] if "because" in finding.evidence else list(finding.recommendations)[:1]
+    return [] if finding.evidence.get("because") is not None else list(finding.recommendations)[:1]
 
 
 def describe_place(finding: Finding, run: str | None = None) -> str:
@@ -295,8 +314,9 @@ def describe_place(finding: Finding, run: str | None = None) -> str:
 
 
 def describe_evidence(evidence: Mapping[str, Any]) -> str:
-    """The evidence in one line: `norm=3.2e+08, limit=100`."""
-    return ", ".join(f"{name}={_value(value)}" for name, value in evidence.items() if name not in _TOLD_ELSEWHERE)
+    """The evidence in one line: `norm=3.2e+08, limit=100`. What the picture of an origin tells is left out."""
+    told = _TOLD_ELSEWHERE | DRAWN if "origin" in evidence else _TOLD_ELSEWHERE
+    return ", ".join(f"{name}={_value(value)}" for name, value in evidence.items() if name not in told)
 
 
 def _value(value: Any) -> str:
@@ -314,8 +334,13 @@ def _few(items: Sequence[str]) -> str:
     return shown if len(items) <= 3 else f"{shown}, and {len(items) - 3} more"
 
 
-def _note(word: str, text: str, style: str, console: Console, width: int) -> list[Text]:
-    return _hanging(Text.assemble(("   = ", _GUTTER), (f"{word}: ", style)), Text(text), console, width)
+def _bullet(finding: Finding) -> Text:
+    """What begins a line below the picture, set under its bar."""
+    return Text(f"{' ' * margin(finding)}= ", GUTTER)
+
+
+def _note(bullet: Text, word: Text, text: str, console: Console, width: int) -> list[Text]:
+    return _hanging(bullet + word + Text(": ", word.style), Text(text), console, width)
 
 
 def _hanging(gutter: Text, body: Text, console: Console, width: int) -> list[Text]:
