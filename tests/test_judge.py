@@ -11,7 +11,7 @@ import pytest
 
 from seismograd.detectors import DEFAULT
 from seismograd.judge import Judge, judge_all
-from seismograd.records import Finding, Reading, Severity, TensorStats
+from seismograd.records import Finding, Origin, Reading, Severity, TensorStats, Where
 
 
 @dataclass(frozen=True)
@@ -167,3 +167,44 @@ def test_weights_that_were_bad_from_the_start_come_first():
         "nonfinite-loss": "nonfinite-parameter",
         "nonfinite-gradient": "nonfinite-parameter",
     }
+
+
+def test_a_finding_that_explains_itself_has_no_cause_and_is_one():
+    judge = Judge([cause("first"), cause("second", follows=["first"]), cause("third", follows=["first", "second"])])
+    judge.add(finding("first", 1))
+    judge.add(finding("second", 2, because=None))
+    judge.add(finding("third", 3))
+    found = {f.id: f.evidence.get("because") for f in judge.findings}
+    assert found == {"first": None, "second": None, "third": "first"}
+
+
+def test_a_place_that_becomes_known_later_is_taken_up():
+    judge = Judge([Says()])
+    judge.add(finding("says-so", 1, note="unknown"))
+    located = Finding("says-so", Severity.CRITICAL, 2, "here", where=Where(file="a.py"), evidence={"origin": "loss"})
+    judge.add(located)
+    (only,) = judge.findings
+    assert (only.step, only.last_step, only.count) == (1, 2, 2)
+    assert (only.message, only.where.file) == ("here", "a.py")
+    judge.add(Finding("says-so", Severity.CRITICAL, 3, "there", evidence={"origin": "loss"}))
+    assert judge.findings[0].message == "here", "the first place is kept"
+
+
+def test_what_follows_from_another_keeps_its_cause_though_it_has_an_origin_later():
+    judge = Judge([Says()])
+    judge.add(finding("says-so", 1, because="other"))
+    judge.add(finding("says-so", 2, origin="loss", because=None))
+    assert judge.findings[0].evidence == {"because": "other"}
+
+
+def test_an_event_is_one_root_and_the_others_follow():
+    log = Origin("forward", Where("head", op="aten.log"), value=-math.inf)
+    judge = Judge(DEFAULT)
+    judge.observe(Reading(12, {"loss": math.inf, "grad/norm": math.nan}, origin=log))
+    found = {f.id: f.evidence.get("because") for f in judge.findings}
+    assert found == {
+        "nonfinite-activation": None,
+        "nonfinite-loss": "nonfinite-activation",
+        "nonfinite-gradient": "nonfinite-activation",
+    }
+    assert judge.findings[0].id == "nonfinite-activation"

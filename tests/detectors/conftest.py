@@ -17,6 +17,7 @@ class Lab:
         found = []
         for reading in readings:
             have = {*reading.scalars, *reading.tensors, *(["lr"] if "lr/0" in reading.scalars else [])}
+            have |= {"origin"} if reading.origin is not None else set()
             if needs <= have:
                 found.append(checker.check(reading))
         return [finding for finding in found if finding is not None]

@@ -19,13 +19,14 @@ from seismograd.protocols import Detector
 from seismograd.records import Severity, strict
 
 CATALOGUE = {
+    "nonfinite-input", "nonfinite-activation",
     "nonfinite-loss", "nonfinite-gradient", "nonfinite-parameter", "gradient-explosion", "gradient-vanishing",
     "amp-scale-collapse", "precision-underflow", "loss-explosion", "loss-spike", "loss-plateau", "loss-oscillation",
     "overfitting", "lr-too-high", "lr-too-low", "lr-jump", "update-ratio-high", "update-ratio-low",
     "weight-decay-dominates", "bad-initialization",
 }  # fmt: skip
 OTHERS = {
-    "nonfinite-input", "nonfinite-activation", "dead-units", "saturated-units", "constant-output", "output-range",
+    "dead-units", "saturated-units", "constant-output", "output-range",
     "missing-zero-grad", "lost-gradient", "missing-step", "accumulation-mismatch", "unoptimized-parameter",
     "unregistered-parameter", "frozen-parameter", "ineffective-freeze", "unused-parameter", "missing-gradient",
     "detached-loss", "ineffective-clipping", "eval-mode-training", "train-mode-evaluation", "buffer-drift",
