@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from seismograd.loop import Loop
+from seismograd.replay.recorder import Recorder
 
 if TYPE_CHECKING:
     from seismograd.training import TrainingDebugger
@@ -75,6 +76,8 @@ def loop_for(
     optimizers: Sequence[Optimizer] | None,
     *,
     lag: int,
+    replay: bool = True,
+    recorder: Recorder | None = None,
     **more: Any,
 ) -> Loop:
     """A loop that reads for `debugger`; whoever asks for it sees to it that it hears of what happens."""
@@ -90,5 +93,6 @@ def loop_for(
         blind=debugger._blind,
         lag=lag,
         rank=debugger.rank,
+        recorder=(recorder or Recorder()) if replay else None,
         **more,
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from functools import wraps
 from threading import get_ident
 from time import perf_counter
@@ -23,16 +22,16 @@ from seismograd.probes.gradients import fingerprints
 from seismograd.probes.validation import Evaluations, Validation
 from seismograd.probes.watched import Watched
 from seismograd.reader import Measured, Moment, Reader, scale_of
-from seismograd.records import Reading
+from seismograd.records import Origin, Reading
+from seismograd.replay.investigation import Investigation
+from seismograd.replay.recorder import Recorder
+from seismograd.replay.updates import blame_update
 from seismograd.stats.tensors import norms
 
 P = ParamSpec("P")
 
 _LONG_ACCUMULATION = 512
 """So many backwards before the first step ever: the loop may never step, and is read all the same."""
-
-_SURE_BY = 8
-"""What has not been seen by this step will not be seen."""
 
 _NOBODY = -1
 """The owner of gradients that no optimizer of torch's holds."""
@@ -116,13 +115,17 @@ class Loop:
         loose: Sequence[Tensor] = (),
         newest_step: int = -1,
         evaluations: Evaluations | None = None,
-        hooks: bool = True,
+        recorder: Recorder | None = None,
     ) -> None:
         self.governor = governor
         self._fail, self._blind = fail, blind
         self._given_scaler = scaler
         self._watched = Watched(models, optimizers, loose)
         self._reader = Reader(self._watched, governor, take=take, fail=fail, lag=lag, rank=rank)
+        self._recorder = recorder
+        if recorder is not None:
+            self._reader.investigate = self._investigate
+        self._known_modules: dict[int, tuple[weakref.ref[nn.Module], bool]] = {}
         self._timing = self._reader.timing
         self._moments: dict[int, Moment] = {}
         self.step = newest_step
@@ -133,7 +136,6 @@ class Loop:
         self._told: list[int] = []  # the backwards whose loss stood in the last reading
         self._before: list[tuple[int, int] | None] | None = None
         self._forwards, self._forwards_at_loss = 0, -1
-        self._hooks = hooks
         self._keeps_graph = self._kept_graph = False
         self._inside: dict[int, Tensor] | None = None
         self._scaled: tuple[Any, weakref.ref[Tensor] | None, Tensor | None] | None = None
@@ -151,14 +153,11 @@ class Loop:
         self._busy = self._closed = self._asleep = False
         self._thread = get_ident()
         self._set_up = 0.0  # seconds that belong to setting up, not to the share of a step
-        self._handles: list[Any] = []
         self._validation: Validation | Evaluations = evaluations or Validation(loss_fn)
         self._validation.follow(models.values(), lambda: max(self.step, 0))
-        try:
-            self._set_hooks(models.values())
-        except BaseException:
-            self.close()
-            raise
+        if recorder is not None:
+            for call in recorder.calls:
+                call.ours = self._is_ours(call.module)
 
     # -- who listens ---------------------------------------------------------------------------------------------
 
@@ -199,17 +198,9 @@ class Loop:
     @_safely
     def join(self, models: Mapping[str, nn.Module], optimizer: Optimizer) -> None:
         """Watches more models, and the optimizer that trains them, from now on."""
-        self._set_hooks(models.values())
         self._watched.join(models, optimizer)
+        self._known_modules.clear()
         self._validation.follow(self._watched.models.values(), lambda: max(self.step, 0))
-
-    def _set_hooks(self, models: Iterable[nn.Module]) -> None:
-        for model in models if self._hooks else ():
-            if isinstance(model, torch.jit.ScriptModule):
-                self._blind("forward", "a scripted module takes no hooks: its forward pass is not seen")
-                continue
-            self._handles.append(model.register_forward_pre_hook(_BeforeForward(self)))
-            self._handles.append(model.register_forward_hook(_AfterForward(self)))
 
     # -- what the user says by hand ------------------------------------------------------------------------------
 
@@ -274,8 +265,8 @@ class Loop:
         finally:
             self._closed = True
             patches.forget(self)
-            for handle in self._handles:
-                handle.remove()
+            if self._recorder is not None:
+                self._recorder.close()
             self._validation.close()
             self._moments, self._taken, self._scaled, self._last_evaluation = {}, None, None, None
             self._reader.close()
@@ -298,6 +289,56 @@ class Loop:
     def idle(self) -> None:
         """Hears nothing from now on: this is a forked child, whose training is not ours."""
         self._closed = True
+        if self._recorder is not None:
+            self._recorder.close()
+
+    # -- modules -------------------------------------------------------------------------------------------------
+
+    def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._asleep and not self._closed:
+            trains = torch.is_grad_enabled()
+            if trains and get_ident() != self._thread and self._is_ours(module):
+                self._thread = get_ident()
+            self._module_starts(module, args, kwargs, trains)
+
+    @_safely
+    def _module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], trains: bool) -> None:
+        ours = self._is_ours(module)
+        if ours:
+            self._seen_forward = True
+            self._forwards += 1
+            if trains and (self._unsettled or _NOBODY in self._moments):
+                self._training_goes_on()
+        if trains and self._recorder is not None and not self._evaluations:
+            self._recorder.module_starts(module, args, kwargs, ours)
+        if ours:
+            self._forward_began = perf_counter()
+
+    @_safely
+    def module_ended(self, module: nn.Module, output: Any) -> None:
+        if self._forward_began:
+            self._timing.forward += perf_counter() - self._forward_began
+            self._forward_began = 0.0
+        if self._recorder is not None:
+            self._recorder.module_ended(output)
+
+    @_safely
+    def module_failed(self) -> None:
+        self._forward_began = 0.0
+        if self._recorder is not None:
+            self._recorder.module_failed()
+
+    def _is_ours(self, module: nn.Module) -> bool:
+        """Whether it holds parameters that are under watch."""
+        known = self._known_modules.get(id(module))
+        if known is None or known[0]() is not module:
+            if len(self._known_modules) > 1000:
+                self._known_modules.clear()
+            ours = any(parameter in self._watched.roster for parameter in module.parameters()) or any(
+                module is model for model in self._watched.models.values()
+            )
+            known = self._known_modules[id(module)] = (weakref.ref(module), ours)
+        return known[1]
 
     # -- backward ------------------------------------------------------------------------------------------------
 
@@ -320,6 +361,8 @@ class Loop:
                 self._abandon(owner, moment)
                 self._settle()
         self._end_validation()
+        if self._recorder is not None:
+            self._recorder.backward_starts(roots)
         self._before = fingerprints(self._watched.roster)
 
     @_safely
@@ -328,6 +371,8 @@ class Loop:
             self._evaluations += 1
             self._last_evaluation = _loss_of(roots)
             return
+        if self._recorder is not None:
+            self._recorder.backward_ended()
         inside, self._inside = self._inside, None
         owners = self._owners_of_change() if inside is None else [_NOBODY]
         if not owners:
@@ -362,9 +407,8 @@ class Loop:
             self._evaluations = 1
 
     def _is_same_forward(self) -> bool:
-        """Whether this backward and the one before it come from one forward pass; without hooks, as the graph tells."""
-        forward = self._seen_forward and self._forwards == self._forwards_at_loss
-        same = forward if self._hooks else self._kept_graph
+        """Whether this backward and the one before it come from one forward pass; else as the graph tells."""
+        same = self._forwards == self._forwards_at_loss if self._seen_forward else self._kept_graph
         self._forwards_at_loss, self._kept_graph = self._forwards, self._keeps_graph
         return same
 
@@ -607,10 +651,12 @@ class Loop:
         seconds, self._step_began = now - self._step_began, now
         self.governor.stepped(self.step, seconds)
         self._reader.forget_step()
+        if self._recorder is not None:
+            self._recorder.step_over()
+            self._recorder.on = self.governor.reads
+            self._recorder.arm() if self.governor.reads else self._recorder.disarm()
         if self.governor.takes_tables and self._watched.has_new():
             self._watched.refresh()
-        if self.step == _SURE_BY and self._hooks and not self._seen_forward and _compiles():
-            self._blind("forward", "the model's forward pass is not seen: it was compiled after the watch began")
         if not self.governor.reads and self._is_plain():
             self._asleep = True
 
@@ -630,6 +676,9 @@ class Loop:
         if self.governor.reads:
             self._asleep = False
             self._timing.restart()
+            if self._recorder is not None:
+                self._recorder.on = True
+                self._recorder.arm()
         self.governor.spend(perf_counter() - now)
 
     @_safely
@@ -641,57 +690,28 @@ class Loop:
         if moment is not None and not moment.closed and self._is_foreign():
             self._close(_NOBODY, moment)
 
+    def _investigate(self, reading: Reading) -> Origin | None:
+        """Where what is not finite in this reading was made: the step is run again, the weights being as they were."""
+        began = perf_counter()
+        try:
+            blamed = blame_update(reading, self._reader.last_sound, self._watched)
+            if blamed is not None:
+                return blamed
+            assert self._recorder is not None
+            scalars = reading.plain().scalars
+            return Investigation(
+                self._recorder,
+                self._watched.models,
+                finite_loss=math.isfinite(scalars.get("loss", 0.0)),
+                scale=scalars.get("amp/scale") or 1.0,
+            ).origin()
+        finally:
+            self._set_up += perf_counter() - began
+
     def _end_validation(self) -> None:
         if self._validation.waiting:
             for step, loss in self._validation.take():
                 self._reader.validated(loss, step)
-
-
-class _Hook:
-    """A hook on a root module. It pickles and copies as one that does nothing, so that a watched model can be saved,
-    and an averaged copy of it is not watched. Under `torch.compile` it is traced to nothing."""
-
-    __slots__ = ("_loop",)
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (getattr, (nullcontext(), "__exit__"))  # of the standard library: takes anything, returns None
-
-
-class _BeforeForward(_Hook):
-    __slots__ = ()
-
-    def __call__(self, module: nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling() or self._loop._asleep:
-            return
-        loop = self._loop
-        loop._seen_forward = True
-        loop._forwards += 1
-        if torch.is_grad_enabled():
-            loop._thread = get_ident()
-            if loop._unsettled or _NOBODY in loop._moments:
-                loop._training_goes_on()
-        loop._forward_began = perf_counter()
-
-
-class _AfterForward(_Hook):
-    __slots__ = ()
-
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or self._loop._asleep:
-            return
-        loop = self._loop
-        if loop._forward_began:
-            loop._timing.forward += perf_counter() - loop._forward_began
-            loop._forward_began = 0.0
-
-
-def _compiles() -> bool:
-    """Whether `torch.compile` has been at work in this process."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return dynamo is not None and bool(dynamo.counters["frames"])
 
 
 def _loss_of(roots: Iterable[Any]) -> Tensor | None:

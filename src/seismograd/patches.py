@@ -5,6 +5,7 @@
 | `torch.autograd._engine_run_backward` | every `backward` and `autograd.grad` passes it: gradients are complete |
 | global optimizer step hooks (public) | the moment before and after `optimizer.step()` |
 | `torch.amp.GradScaler.scale`, `.step` | which backward is scaled, and a step that the scaler may skip |
+| `nn.Module.__call__` | what goes into the outermost module, and what comes out: no hook is set on any module |
 | `DataLoader` iterators' `__next__` | how long the loop waits for data, and whose data it is |
 | the losses in `torch._C._nn`; only under `seismograd run` | the training loss, met again in an evaluation |
 
@@ -15,13 +16,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, wraps
 from time import perf_counter
 from typing import Any, Protocol
 
 import torch
 import torch.jit._builtins
+from torch import nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -39,6 +42,9 @@ class Listener(Protocol):
     def step_ended(self, optimizer: Optimizer) -> None: ...
     def loss_scaled(self, scaler: GradScaler, loss: Any, scaled: Any) -> None: ...
     def scaler_steps(self, scaler: GradScaler, optimizer: Optimizer) -> None: ...
+    def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
+    def module_ended(self, module: nn.Module, output: Any) -> None: ...
+    def module_failed(self) -> None: ...
     def data_waited(self, seconds: float, source: int) -> None: ...
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None: ...
     def covers(self, parameters: Sequence[Any]) -> bool: ...
@@ -57,6 +63,25 @@ Not the functions of `torch.nn.functional` themselves: their warnings name the l
 _UNCOUNTED = f"{__file__} (like importlib._bootstrap)"
 """The file name of our frames: `warnings` leaves out such frames when it counts to the line that it names."""
 
+
+class Follower(Protocol):
+    """Hears of every module that is called, in a second run of ours."""
+
+    def module_starts(self, module: nn.Module) -> None: ...
+    def module_ended(self) -> None: ...
+
+
+class _Inside(threading.local):
+    """What goes on on this thread."""
+
+    module = False
+    """Whether some module's forward is at work: those that it calls are part of it."""
+    follower: Follower | None = None
+    muted = False
+    """Whether what runs is a second run of ours, of which nobody is told."""
+
+
+_inside = _Inside()
 _listeners: list[Listener] = []
 _undo: list[Callable[[], None]] = []
 _lock = threading.RLock()
@@ -107,7 +132,19 @@ def inside_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
+@contextmanager
+def muted(follower: Follower | None = None) -> Iterator[None]:
+    """A second run of ours: listeners are told nothing, `follower` of every module that is called."""
+    before = _inside.module, _inside.follower, _inside.muted
+    _inside.module, _inside.follower, _inside.muted = True, follower, True
+    try:
+        yield
+    finally:
+        _inside.module, _inside.follower, _inside.muted = before
+
+
 def _install() -> None:
+    _replace_module_call()
     _replace(torch.autograd, "_engine_run_backward", _watched_engine)
     _replace(GradScaler, "scale", _watched_scale)
     _replace(GradScaler, "step", _watched_scaler_step)
@@ -143,9 +180,63 @@ def _replace(
     _undo.append(undo)
 
 
+def _replace_module_call() -> None:
+    """As `_replace`, with one frame less: this one is paid for by every module."""
+    original: Any = nn.Module.__call__
+    live = True
+
+    @wraps(original)
+    def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        if _is_compiling():
+            return original(self, *args, **kwargs)
+        inside = _inside
+        if inside.module:
+            if inside.follower is None:
+                return original(self, *args, **kwargs)
+            inside.follower.module_starts(self)
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                inside.follower.module_ended()
+        if not live or _is_tracing() is not None:
+            return original(self, *args, **kwargs)
+        listeners = tuple(_listeners)
+        inside.module = True
+        try:
+            for listener in listeners:
+                listener.module_starts(self, args, kwargs)
+            output = original(self, *args, **kwargs)
+        except BaseException:
+            for listener in listeners:
+                listener.module_failed()
+            raise
+        finally:
+            inside.module = False
+        for listener in listeners:
+            listener.module_ended(self, output)
+        return output
+
+    ours: Any = __call__
+    ours.__code__ = ours.__code__.replace(co_filename=_UNCOUNTED)
+    owner: Any = nn.Module
+    owner.__call__ = ours
+
+    def undo() -> None:
+        nonlocal live
+        live = False
+        if owner.__call__ is ours:
+            owner.__call__ = original
+
+    _undo.append(undo)
+
+
+_is_compiling = torch.compiler.is_compiling
+_is_tracing = torch._C._get_tracing_state  # TorchScript's
+
+
 def _watched_engine(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(roots: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or not _listeners or inside_backward():
+        if torch.compiler.is_compiling() or not _listeners or _inside.muted or inside_backward():
             return original(roots, *args, **kwargs)
         if not kwargs.get("accumulate_grad", False):
             result = original(roots, *args, **kwargs)
@@ -175,7 +266,7 @@ def _watched_engine(original: Callable[..., Any]) -> Callable[..., Any]:
 def _watched_scale(original: Callable[..., Any]) -> Callable[..., Any]:
     def scale(self: GradScaler, outputs: Any) -> Any:
         scaled = original(self, outputs)
-        if not torch.compiler.is_compiling() and self.is_enabled():
+        if not torch.compiler.is_compiling() and self.is_enabled() and not _inside.muted:
             for listener in tuple(_listeners):
                 listener.loss_scaled(self, outputs, scaled)
         return scaled
@@ -195,7 +286,7 @@ def _watched_scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _watched_next(original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: Any) -> Any:
-        if not _listeners:
+        if not _listeners or _inside.muted:
             return original(self)
         began = perf_counter()
         try:
@@ -212,7 +303,7 @@ def _watched_next(original: Callable[..., Any]) -> Callable[..., Any]:
 def _watched_loss(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def loss(*args: Any, **kwargs: Any) -> Any:
         output = original(*args, **kwargs)
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and not _inside.muted:
             for listener in tuple(_listeners):
                 listener.loss_computed(name, output, args)
         return output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -22,7 +22,7 @@ from seismograd.probes.timing import Timing
 from seismograd.probes.watched import Roster, Watched
 from seismograd.protocols import Probe
 from seismograd.readings import Draft, bad_parameters, complete
-from seismograd.records import Reading
+from seismograd.records import Origin, Reading
 from seismograd.stats.tensors import all_finite, dense
 
 
@@ -114,6 +114,12 @@ class Reader:
         ]
         self._in_flight: tuple[Measured, Fetch, list[tuple[Draft, Fetch | None]]] | None = None
         self._broken = 0
+        self.investigate: Callable[[Reading], Origin | None] | None = None
+        """Finds out where the values of a reading that are not finite were made."""
+        self._investigations = 0
+        self._sound = True
+        self.last_sound: Reading | None = None
+        """The last reading in which everything was finite."""
         self.logged: dict[str, float | Tensor] = {}
 
     # -- gradients, while they are fresh -------------------------------------------------------------------------
@@ -263,7 +269,27 @@ class Reader:
     def _pass_on(self, reading: Reading) -> None:
         if "nonfinite" in reading.tensors or "nonfinite_parameter" in reading.tensors:
             self._broken += 1
+        if is_broken(reading):
+            reading = self._investigated(reading)
+        elif "grad/norm" in reading.plain().scalars:
+            self.last_sound, self._sound = reading, True
         self._take(reading)
+
+    def _investigated(self, reading: Reading) -> Reading:
+        """The reading with its origin: of the first bad one, and of one that comes after the run had recovered."""
+        skipped = "amp-skipped" in reading.marks and math.isfinite(reading.plain().scalars.get("loss", 0.0))
+        if self.investigate is None or not self._sound or self._investigations >= MOST_INVESTIGATIONS:
+            return reading
+        self._investigations += 1
+        origin: Origin | None = None
+        try:
+            origin = self.investigate(reading)
+        except Exception as error:
+            self._fail("the replay", error)
+        if skipped:  # the scaler did its duty, unless there is a fault at its scale of 1, too
+            return replace(reading, origin=origin) if origin is not None and origin.phase else reading
+        self._sound = False
+        return replace(reading, origin=origin)
 
     def _add_scalars(self, pack: Pack, moment: Moment, with_loss: bool) -> None:
         loss = moment.loss() if with_loss else None
@@ -298,6 +324,17 @@ class Reader:
         began = perf_counter()
         self._try(probe, call, *args)
         self._governor.spend_on_tables(perf_counter() - began)
+
+
+MOST_INVESTIGATIONS = 6
+"""So often in one run a bad step is run again."""
+
+
+def is_broken(reading: Reading) -> bool:
+    """Whether something in it is not finite."""
+    if "nonfinite" in reading.tensors or "nonfinite_parameter" in reading.tensors:
+        return True
+    return not math.isfinite(reading.plain().scalars.get("loss", 0.0))
 
 
 _NO_MARKS: frozenset[str] = frozenset()

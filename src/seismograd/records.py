@@ -151,7 +151,7 @@ class Origin:
     """Where a value that is not finite was made, as a second run of the step saw it. Facts, no judgement."""
 
     phase: str
-    """`input`, `forward`, `loss`, `backward` or `optimizer`; empty where it could not be found out (`note` says why)."""
+    """`input`, `forward`, `loss`, `backward`, `optimizer`; empty where it could not be found out, as `note` says."""
     where: Where = field(default_factory=Where)
     """`where.op` is the op that made it (`aten.sqrt`; in backward the op that ran there, `aten.div`)."""
     forward_op: str | None = None

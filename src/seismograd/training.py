@@ -92,6 +92,8 @@ class TrainingDebugger:
         """Takes what would be a warning; a script that runs under us has its own warnings."""
         self.passes_on: Callable[[Exception], bool] | None = None
         """Knows errors that are not ours, though they came while we were at work."""
+        self.replays = True
+        """Whether a bad step is run again to say where it went bad."""
         self._sinks = _sinks(sinks)
         self._loop: Loop | None = None
         self._by_hand: tuple[Any, ByHand] | None = None
@@ -439,7 +441,7 @@ def watch(
     sinks: Iterable[Any] | None = None,
     ignore: Iterable[str] | str = (),
     recovery: Any = None,
-    replay: bool | None = None,
+    replay: bool = True,
     store: Any = None,
     name: str | None = None,
     strict: bool = False,
@@ -457,6 +459,8 @@ def watch(
     - `scaler`: only for a loss scaler that is not a `torch.amp.GradScaler`; those are seen by themselves.
     - `detectors`, `sinks`: in place of the default ones; a plain function is a sink for findings.
     - `ignore`: ids of findings that are not to be reported.
+    - `replay`: when a value is not finite, run that step a second time, on the spot, to say where it was made. Torch's
+      state is put back; the user's Python code does run twice. `False` turns it off.
     - `lag`: 0 judges a step before the optimizer changes the weights, 1 a step later, without ever waiting for the
       device. The default is 0 on a CPU and 1 on an accelerator.
     - `strict`: errors inside Seismograd are raised instead of dropped.
@@ -464,8 +468,6 @@ def watch(
     for what, value in (("recovery", recovery), ("store", store)):
         if value is not None:
             raise NotImplementedError(f"{what}={value!r}: this version cannot do that yet, leave it out")
-    if replay:
-        raise NotImplementedError("replay=True: this version cannot replay a bad step yet, leave it out")
     from seismograd import attach, patches
 
     named = attach.check_models(models)
@@ -478,7 +480,7 @@ def watch(
     debugger = TrainingDebugger(
         level, budget=budget, detectors=detectors, sinks=sinks, ignore=ignore, name=name, strict=strict
     )
-    loop = attach.loop_for(debugger, named, found, lag=lag, scaler=scaler, loss_fn=loss_fn)
+    loop = attach.loop_for(debugger, named, found, lag=lag, scaler=scaler, loss_fn=loss_fn, replay=replay)
     debugger._attach(loop)
     patches.listen(loop)
     return debugger

@@ -18,6 +18,7 @@ from seismograd.run.discovery import Found, discover, held_by, leaves_of
 
 if TYPE_CHECKING:  # what watches is only imported when a training begins
     from seismograd.loop import Loop
+    from seismograd.replay.recorder import Recorder
     from seismograd.training import TrainingDebugger
 
 P = ParamSpec("P")
@@ -28,6 +29,9 @@ _SHARE = 0.02
 
 _MOST = 500
 """So many trainings of one process are watched; each keeps what was found."""
+
+_BEFORE = 8
+"""So many calls of modules are remembered before the first backward pass of a training."""
 
 _UNANSWERED = 64
 """So many backwards without a step of ours: another training may be going on."""
@@ -106,7 +110,7 @@ class Training:
                 return True
         return self.loop is not None and self.loop.covers(parameters)
 
-    def open(self) -> Loop:
+    def open(self, recorder: Recorder | None = None) -> Loop:
         from seismograd import attach
 
         models = self.models
@@ -118,7 +122,8 @@ class Training:
             loose=self.loose,
             newest_step=self.step,
             evaluations=self._evaluations,
-            hooks=False,  # the script's modules stay as they are
+            replay=self.debugger.replays,
+            recorder=recorder,
         )
         self.debugger._loop = self.loop
         return self.loop
@@ -168,7 +173,10 @@ class Scout:
         *,
         fail: Callable[[str, Exception], None],
         stop_if_wanted: Callable[[], None],
+        replay: bool = True,
     ) -> None:
+        self._replay = replay
+        self._recorders: dict[int, Recorder] = {}  # by thread, before the first backward of a training
         self.trainings: list[Training] = []
         self.backwards = 0
         """How many backward passes were heard of."""
@@ -252,6 +260,38 @@ class Scout:
         if isinstance(inner, Optimizer) and (loop := self._loop_of(inner)) is not None:
             loop.scaler_steps(scaler, optimizer)
 
+    def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if (loop := self._loop()) is not None:
+            loop.module_starts(module, args, kwargs)
+        elif self._replay and torch.is_grad_enabled():
+            self._record(module, args, kwargs)
+
+    @_guarded
+    def _record(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Nothing is known to train on this thread yet: the first step of a training begins like this."""
+        recorder = self._recorders.get(get_ident())
+        if recorder is None:
+            from seismograd.replay.recorder import Recorder
+
+            recorder = self._recorders[get_ident()] = Recorder(_BEFORE)
+        with torch.no_grad():
+            recorder.module_starts(module, args, kwargs, True)
+
+    @_guarded
+    def module_ended(self, module: nn.Module, output: Any) -> None:
+        if (loop := self._loop()) is not None:
+            loop.module_ended(module, output)
+        elif (recorder := self._recorders.get(get_ident())) is not None:
+            with torch.no_grad():
+                recorder.module_ended(output)
+
+    @_guarded
+    def module_failed(self) -> None:
+        if (loop := self._loop()) is not None:
+            loop.module_failed()
+        elif (recorder := self._recorders.get(get_ident())) is not None:
+            recorder.module_failed()
+
     def data_waited(self, seconds: float, source: int) -> None:
         if (loop := self._loop()) is not None:
             loop.data_waited(seconds, source)
@@ -270,14 +310,20 @@ class Scout:
     def idle(self) -> None:
         """This is a forked child: what it trains is not ours."""
         self._closed = True
+        self._forget_calls()
         for training in self.trainings:
             if training.loop is not None:
                 training.loop.idle()
+
+    def _forget_calls(self) -> None:
+        while self._recorders:
+            self._recorders.popitem()[1].close()
 
     def close(self) -> None:
         """Ends every watch and takes every patch away."""
         self._closed = True
         patches.forget(self)
+        self._forget_calls()
         for training in self.trainings:
             training.rest()
         self._active.clear()
@@ -416,7 +462,7 @@ class Scout:
         return loop
 
     def _activate(self, training: Training) -> None:
-        loop = training.loop or training.open()
+        loop = training.loop or training.open(self._recorders.pop(get_ident(), None))
         self._active[get_ident()] = training
         self._mind(training, training.optimizers)
         if (source := self._source.pop(get_ident(), None)) is not None:

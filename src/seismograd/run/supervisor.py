@@ -6,7 +6,6 @@ import atexit
 import os
 import signal
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from seismograd.config import Config
+from seismograd.places import INSTALLED
 from seismograd.records import DebugLevel, Finding, Reading, Severity, rank
 from seismograd.run import script as scripts
 from seismograd.run.frames import ShortTracebacks
@@ -44,6 +44,7 @@ class Options:
     fail_on: Severity | None = None
     stop_on: Severity | None = None
     quiet: bool = False
+    replay: bool = True
     config: Config = field(default_factory=Config)
 
 
@@ -77,7 +78,9 @@ class Supervisor:
         try:
             from seismograd.run.scout import Scout
 
-            self._scout = Scout(self._new_run, fail=self._failed, stop_if_wanted=self._stop_if_wanted)
+            self._scout = Scout(
+                self._new_run, fail=self._failed, stop_if_wanted=self._stop_if_wanted, replay=self._options.replay
+            )
         except Exception as error:
             self._failed("the watch", error)
 
@@ -103,6 +106,7 @@ class Supervisor:
         )
         debugger.complain = self._say
         debugger.passes_on = _is_the_scripts
+        debugger.replays = options.replay
         return debugger
 
     def _stop_if_wanted(self) -> None:
@@ -276,19 +280,11 @@ def _is_the_scripts(error: BaseException) -> bool:
     """Whether the script raised it, in a signal handler that ran while we were at work."""
     trace = error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_filename.startswith(_INSTALLED):
+        if trace.tb_frame.f_code.co_filename.startswith(INSTALLED):
             trace = trace.tb_next
         else:
             return True
     return False
-
-
-_INSTALLED = (
-    str(Path(__file__).parents[1]),
-    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
-    "<",
-)
-"""Where code lies that is not the script's: ours, Python's, and what is installed."""
 
 
 def _unwatched(number: int) -> str:

@@ -1,0 +1,107 @@
+"""Where in the user's own code something happens: frames, their file, line and columns. Standard library only."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import CodeType, FrameType
+
+_HERE = str(Path(__file__).parent)
+_GALLERY = str(Path(__file__).parent / "examples")
+
+INSTALLED = (
+    _HERE,
+    *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
+    "<",
+)
+"""Where code lies that is not the user's: ours, Python's, and what is installed."""
+
+_NOTEBOOK = "<ipython-input"
+
+_known: dict[str, bool] = {}
+
+
+def is_users(filename: str) -> bool:
+    """Whether the code of this file is the user's own."""
+    known = _known.get(filename)
+    if known is None:
+        outside = not filename.startswith(INSTALLED) or filename.startswith((_GALLERY, _NOTEBOOK))
+        known = _known[filename] = outside and "(like importlib" not in filename
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """An instruction of some code object: cheap to note, told only when it matters."""
+
+    code: CodeType
+    instruction: int
+
+    def position(self) -> tuple[int | None, int | None, int | None, int | None]:
+        """First line, last line, first column, last column."""
+        return next(islice(self.code.co_positions(), self.instruction // 2, None), (None,) * 4)
+
+    @property
+    def line(self) -> int:
+        return self.position()[0] or self.code.co_firstlineno
+
+    @property
+    def file(self) -> str:
+        """The file's name, from the working directory on if it lies there."""
+        name = self.code.co_filename
+        try:
+            short = os.path.relpath(name)
+        except (OSError, ValueError):
+            return name
+        return name if short.startswith("..") or name.startswith("<") else short
+
+    @property
+    def source(self) -> str | None:
+        return linecache.getline(self.code.co_filename, self.line).rstrip("\n") or None
+
+    @property
+    def columns(self) -> tuple[int, int] | None:
+        """From where to where on the first line the instruction stands."""
+        first, last, start, end = self.position()
+        source = self.source
+        if source is None or start is None or end is None:
+            return None
+        data = source.encode()  # columns count bytes
+        start, end = len(data[:start].decode(errors="ignore")), len(data[:end].decode(errors="ignore"))
+        return (start, end if first == last else len(source))
+
+
+def spot_of(frame: FrameType) -> Spot:
+    return Spot(frame.f_code, frame.f_lasti)
+
+
+def nearest(frame: FrameType | None, *, until: CodeType | None = None) -> tuple[Spot | None, Spot | None]:
+    """The deepest spot in the user's code, and the deepest in an installed package that is neither torch's nor ours.
+
+    `until` is the code below which nothing is looked at.
+    """
+    library: Spot | None = None
+    while frame is not None and frame.f_code is not until:
+        name = frame.f_code.co_filename
+        if is_users(name):
+            return spot_of(frame), library
+        if library is None and not name.startswith(_FOUNDATION):
+            library = spot_of(frame)
+        frame = frame.f_back
+    return None, library
+
+
+_TORCH = os.path.join(sysconfig.get_path("purelib"), "torch") + os.sep
+_FOUNDATION = (_HERE, _TORCH, "<", *{sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+if sysconfig.get_path("purelib").startswith(sysconfig.get_path("stdlib")):  # installed packages lie inside it
+    _FOUNDATION = (_HERE, _TORCH, "<")
+
+
+def caller() -> Spot | None:
+    """The user's line that is being executed."""
+    return nearest(sys._getframe(1))[0]

@@ -1,0 +1,155 @@
+"""What lies between the modules and the loss: the autograd graph of the user's own loop, a handful of nodes.
+
+Nobody can run that code again. But its nodes know their line, autograd keeps most of what went into them, and hooks
+keep the gradients that pass: that is enough to compute the values anew, op by op, when they are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from seismograd.places import Spot
+from seismograd.replay.tracer import node_op, saved_by
+
+_MOST_NODES = 300
+"""A longer graph is no loop's: something was called that is not seen as a module."""
+
+_MOST_BYTES = 64 * 2**20
+"""So much of what autograd frees in backward is kept until the step is over."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One op of the user's loop."""
+
+    kind: str
+    op: str
+    spot: Spot | None
+    saved: dict[str, Tensor]
+    scalars: dict[str, Any]
+    edges: list[Edge]
+    """Where its inputs come from."""
+    order: int = -1
+    """Its turn in backward."""
+    arrived: tuple[Tensor | None, ...] = ()
+    left: tuple[Tensor | None, ...] = ()
+
+
+@dataclass(slots=True)
+class _Passing:
+    """A hook that keeps what passes a node in backward."""
+
+    node: Node
+    glue: Glue
+
+    def __call__(self, left: Sequence[Tensor | None], arrived: Sequence[Tensor | None]) -> None:
+        node, glue = self.node, self.glue
+        node.order = glue.turns
+        glue.turns += 1
+        if glue.afford(*left):
+            node.left, node.arrived = tuple(left), tuple(arrived)
+
+
+Edge = tuple[str, Any]
+"""Where a value comes from: `("node", number)`, `("call", (call, output))`, `("leaf", tensor)` or `("none", None)`."""
+
+
+class Glue:
+    """The graph of one backward pass from its roots down to the outputs of the modules that were called, and on from
+    what went into those."""
+
+    def __init__(self, roots: Sequence[Any], stops: Mapping[Any, tuple[Any, Mapping[int, Any]]]) -> None:
+        self.nodes: list[Node] = []
+        self.losses: list[Tensor] = []
+        self.starts: list[Edge] = []
+        """Where the losses come from."""
+        self.into: dict[Any, list[tuple[Tensor, Edge]]] = {}
+        """For each call that it reaches, in the order of backward: inputs with a gradient, and where they come from."""
+        self.complete = True
+        """False where the graph was too long to be looked at."""
+        self.turns = self._bytes = 0
+        self._found: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+        self._stops = stops
+        for root in roots:
+            if isinstance(root, Tensor):
+                self.losses.append(root.detach())
+                self.starts.append(self._edge(root.grad_fn, root.output_nr))
+        edges: list[list[Edge]] = []
+        while len(edges) < len(self._found) and self.complete:
+            function = self._found[len(edges)]
+            edges.append([self._edge(*other) for other in function.next_functions])
+        if self.complete:
+            for function, into in zip(self._found, edges, strict=True):
+                self._add(function, into)
+        self._found, self._numbers, self._stops = [], {}, {}  # the graph is the user's to free
+
+    def _edge(self, function: Any, number: int) -> Edge:
+        if function is None:
+            return "none", None
+        if function in self._stops:
+            call, outputs = self._stops[function]
+            if call not in self.into:
+                given = self.into[call] = []
+                for tensor, _ in call.versions:
+                    if tensor.grad_fn is not None:
+                        given.append((tensor.detach(), self._edge(tensor.grad_fn, tensor.output_nr)))
+            return "call", (call, outputs.get(number))
+        leaf = getattr(function, "variable", None)
+        if leaf is not None:
+            return "leaf", leaf.detach()
+        if function not in self._numbers:
+            if len(self._found) >= _MOST_NODES:
+                self.complete = False
+                return "none", None
+            self._numbers[function] = len(self._found)
+            self._found.append(function)
+        return "node", self._numbers[function]
+
+    def _add(self, function: Any, into: list[Edge]) -> None:
+        told = function.metadata.get("traceback_")
+        saved = saved_by(function)
+        node = Node(
+            function.name(),
+            node_op(function),
+            told if isinstance(told, Spot) else None,
+            saved if self.afford(*saved.values()) else {},
+            _scalars(function),
+            into,
+        )
+        function.register_hook(_Passing(node, self))
+        self.nodes.append(node)
+
+    def afford(self, *tensors: Tensor | None) -> bool:
+        size = sum(one.numel() * one.element_size() for one in tensors if one is not None)
+        if self._bytes + size > _MOST_BYTES:
+            return False
+        self._bytes += size
+        return True
+
+
+_scalar_names: dict[str, list[str]] = {}
+
+
+def _scalars(function: Any) -> dict[str, Any]:
+    """The numbers that autograd keeps for a node: `dim`, `keepdim`, `reduction`."""
+    kind = function.name()
+    names = _scalar_names.get(kind)
+    if names is None:
+        everything = dir(function)
+        names = _scalar_names[kind] = [
+            name for name in everything if name.startswith("_saved_") and f"_raw{name}" not in everything
+        ]
+    found: dict[str, Any] = {}
+    for name in names:
+        try:
+            value = getattr(function, name)
+        except (RuntimeError, AttributeError):
+            continue
+        if value is None or isinstance(value, (bool, int, float, str, list, tuple)):
+            found[name.removeprefix("_saved_")] = value
+    return found

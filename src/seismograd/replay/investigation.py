@@ -1,0 +1,502 @@
+"""Says where a step went bad: runs its calls again under a tracer, and looks at what lies between them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seismograd import patches
+from seismograd.places import Spot
+from seismograd.records import Origin
+from seismograd.replay.glue import Edge, Glue, Node
+from seismograd.replay.numbers import bad_places, holds_nan, is_bad, mapped, operand, plain, same, tensors_in
+from seismograd.replay.recorder import Call, Recorder
+from seismograd.replay.rewind import Rewind, as_it_was, silenced
+from seismograd.replay.tracer import Bad, CollectiveError, Known, Place, Tracer, lines_noted, origin_at, storage_of
+from seismograd.replay.values import Values
+
+_COLLECTIVE = ("FSDP", "FullyShardedDataParallel")
+
+
+class CannotReplayError(Exception):
+    """The step cannot be run again; the message says why."""
+
+
+@dataclass
+class Rerun:
+    """What a second run of one call brought to light."""
+
+    call: Call
+    tracer: Tracer
+    outputs: list[tuple[str, Tensor]] = field(default_factory=list)
+    gradients: list[Tensor] = field(default_factory=list)
+    reproduced: bool = True
+
+
+class Investigation:
+    """One look at one recorded step, whose loss was finite or not (before it was scaled).
+
+    `scale` is what a `GradScaler` multiplied the loss with: what overflows only because of that is no fault.
+    """
+
+    def __init__(
+        self, recorder: Recorder, models: Mapping[str, nn.Module], *, finite_loss: bool, scale: float = 1.0
+    ) -> None:
+        self._finite_loss, self._scale = finite_loss, scale
+        self._models = dict(models)
+        self._names = module_names(self._models)
+        self._calls = list(recorder.calls)
+        self._glues = list(recorder.glues)
+
+    # -- the search ----------------------------------------------------------------------------------------------
+
+    def origin(self) -> Origin:
+        """Where the first value that is not finite was made; without a phase if that cannot be said."""
+        notes: list[str] = []
+        for at, glue in enumerate(self._suspects()):
+            try:
+                found = self._in_forward(glue) or self._in_backward(glue)
+            except CannotReplayError as why:
+                notes.append(str(why))
+                continue
+            if found is not None:
+                return self._with_micro_batch(found, glue, at)
+        if not self._calls and not any(glue.nodes for glue in self._glues):
+            notes.append("no module was called where it could be seen, so there was nothing to run again")
+        elif any(not glue.complete for glue in self._glues):
+            notes.append("the graph outside of modules is too long to be looked at")
+        return Origin("", note=notes[0] if notes else "a second run of the step was finite", sure=False)
+
+    def _suspects(self) -> list[Glue]:
+        """The backward passes of the step, those with a bad loss first."""
+        bad = [glue for glue in self._glues if self._is_lost(glue)]
+        return bad or self._glues
+
+    def _is_lost(self, glue: Glue) -> bool:
+        return not self._finite_loss and any(is_bad(loss) for loss in glue.losses)
+
+    def _with_micro_batch(self, origin: Origin, glue: Glue, at: int) -> Origin:
+        if len(self._glues) < 2:
+            return origin
+        facts = {**origin.facts, "micro_batch": self._glues.index(glue), "micro_batches": len(self._glues)}
+        return replace(origin, facts=facts)
+
+    def _calls_of(self, glue: Glue) -> list[Call]:
+        """The calls that this backward went through, in the order in which they were made."""
+        found = [call for call in self._calls if call in glue.into]
+        if not glue.complete:
+            found = [call for call in self._calls if any(output.reached for output in call.outputs)]
+        return found
+
+    # -- forward -------------------------------------------------------------------------------------------------
+
+    def _in_forward(self, glue: Glue) -> Origin | None:
+        values = Values(glue) if glue.complete else None
+        for call in self._calls_of(glue):
+            if all(output.tensor is not None and not is_bad(output.tensor) for output in call.outputs):
+                continue
+            rerun = self._run(call)
+            origin = self._explained(rerun, [tensor for _, tensor in rerun.outputs], glue, values)
+            if origin is not None:
+                return origin
+        if values is None or not self._is_lost(glue):
+            return None
+        for edge in glue.starts:
+            if edge[0] == "call":
+                continue
+            origin = self._in_glue(glue, values, edge)
+            if origin is not None:
+                return origin
+        return None
+
+    def _explained(self, rerun: Rerun, bad: list[Tensor], glue: Glue, values: Values | None) -> Origin | None:
+        """What a traced run says about these tensors of its."""
+        source, known = rerun.tracer.source_of(bad)
+        if source is None:
+            return None
+        if known is None:
+            assert source.birth is not None
+            return self._dressed(source.birth, rerun)
+        if known.kind == "argument":
+            return self._of_argument(rerun, known, glue, values)
+        return self._of_outsider(rerun, source, known)
+
+    def _of_argument(self, rerun: Rerun, known: Known, glue: Glue, values: Values | None) -> Origin | None:
+        """A call got something bad: from the data, or from an op in the user's loop."""
+        key = storage_of(known.tensor)
+        for tensor, edge in glue.into.get(rerun.call, ()):
+            if values is not None and storage_of(tensor) == key:
+                return self._in_glue(glue, values, edge)
+        return self._bad_input(rerun.call, known)
+
+    def _bad_input(self, call: Call, known: Known) -> Origin:
+        value, count, index = bad_places(known.tensor)
+        facts: dict[str, Any] = {"argument": known.name}
+        if known.tensor.ndim:
+            numbers = ~torch.isfinite(known.tensor)
+            facts["samples"] = int(numbers.reshape(len(numbers), -1).any(1).sum()) if numbers.numel() else 0
+            facts["of_samples"] = len(known.tensor)
+        return _told_at(
+            call.spot,
+            self._names.get(id(unwrapped(call.module))) if call.ours else None,
+            phase="input",
+            op=None,
+            value=value,
+            bad=count,
+            size=known.tensor.numel(),
+            index=index,
+            shape=tuple(known.tensor.shape),
+            dtype=str(known.tensor.dtype).removeprefix("torch."),
+            inputs=(operand(known.name, known.tensor),),
+            facts=facts,
+        )
+
+    def _of_outsider(self, rerun: Rerun, source: Bad, known: Known) -> Origin:
+        """A parameter, a buffer or some other tensor was bad before the call."""
+        value, count, index = bad_places(known.tensor)
+        word = {"parameter": "parameter", "buffer": "buffer"}.get(known.kind, "tensor")
+        told = origin_at(
+            source.place,
+            phase="forward" if rerun.call.ours else "loss",
+            op=source.op,
+            value=value,
+            bad=count,
+            size=known.tensor.numel(),
+            index=index,
+            inputs=(operand(known.name, known.tensor, known.name if known.kind != "constant" else None),),
+            note=f"the {word} {known.name} that the op reads was not finite before",
+        )
+        return self._dressed(told, rerun)
+
+    def _dressed(self, origin: Origin, rerun: Rerun) -> Origin:
+        """What is known of the call besides."""
+        call = rerun.call
+        facts, note, sure = dict(origin.facts), origin.note, origin.sure
+        same_module = [one for one in self._calls if one.module is call.module]
+        if len(same_module) > 1 and len(self._glues) < 2:
+            facts |= {"call": same_module.index(call), "calls": len(same_module)}
+        for kind, enabled, dtype in call.autocast.kinds:
+            if enabled:
+                facts["autocast"] = f"{kind} {str(dtype).removeprefix('torch.')}"
+        if _is_compiled(call.module):
+            facts["compiled"] = True
+        if not rerun.reproduced:
+            eager = "the eager module gave other numbers than the compiled one"
+            other = "the second run gave other numbers than the first: something in it is not deterministic"
+            note, sure = (eager if "compiled" in facts else other), False
+        phase = origin.phase
+        where = origin.where
+        if not call.ours and phase == "forward":
+            phase = "loss"
+            where = replace(where, phase="loss")
+        return replace(origin, phase=phase, where=where, facts=facts, note=note, sure=sure)
+
+    # -- between the modules -------------------------------------------------------------------------------------
+
+    def _in_glue(self, glue: Glue, values: Values, edge: Edge) -> Origin | None:
+        found = values.culprit(edge)
+        if found is None:
+            return None
+        (kind, what), sure = found
+        if kind == "call":
+            return None  # that call has been looked at: it was meant
+        if kind == "leaf":
+            return Origin("", note="a parameter was not finite before the step", sure=False)
+        node = glue.nodes[what]
+        given = [(one.name, one.value) for one in values.given(node) if one.value is not None]
+        bad = [(name, value) for name, value in given if is_bad(value)]
+        value = values.of(("node", what))
+        assert value is not None
+        phase = "loss"
+        facts: dict[str, Any] = {}
+        shown = value
+        if bad and node.op.endswith(("_loss", "_entropy", "_div", "logits", "entropy_loss")):
+            name, shown = bad[0]
+            phase, facts["argument"] = "input", f"{name} of {node.op.removeprefix('aten.')}"
+            if shown.ndim:
+                facts["samples"] = int((~torch.isfinite(shown)).reshape(len(shown), -1).any(1).sum())
+                facts["of_samples"] = len(shown)
+        first, count, index = bad_places(shown)
+        return _told_at(
+            node.spot,
+            None,
+            phase=phase,
+            op=node.op if phase == "loss" else None,
+            value=first,
+            bad=count,
+            size=shown.numel(),
+            index=index,
+            shape=tuple(shown.shape),
+            dtype=str(shown.dtype).removeprefix("torch."),
+            inputs=tuple(operand(name, one) for name, one in given[:4]),
+            arguments={name: one for name, one in node.scalars.items() if isinstance(one, (bool, int, float, str))},
+            facts=facts,
+            sure=sure and node.spot is not None,
+            note=_why_unsure(node, sure),
+        )
+
+    # -- backward ------------------------------------------------------------------------------------------------
+
+    def _in_backward(self, glue: Glue) -> Origin | None:
+        culprit = self._backward_culprit(glue)
+        if culprit is not None:
+            return self._node_in_backward(glue, culprit)
+        reason: CannotReplayError | None = None
+        for call in reversed(self._calls_of(glue)):
+            reached = [output for output in call.outputs if output.reached]
+            if any(output.gradient is not None and is_bad(output.gradient) for output in reached):
+                continue
+            try:
+                rerun = self._run(call, backward=True)
+            except CannotReplayError as why:
+                reason = reason or why
+                continue
+            bad = [gradient for gradient in rerun.gradients if is_bad(gradient)]
+            if not bad:
+                continue
+            origin = self._explained(rerun, bad, glue, None)
+            if origin is not None:
+                return _in_backward_after_all(origin)
+        if reason is not None:
+            raise reason
+        return None
+
+    def _backward_culprit(self, glue: Glue) -> Node | None:
+        """The first node of the loop's own whose gradient was finite when it came, and was not when it left."""
+        wrong = is_bad if self._scale == 1.0 else holds_nan  # under a scaler an overflow is no fault by itself
+        passed = sorted((node for node in glue.nodes if node.order >= 0), key=lambda node: node.order)
+        for node in passed:
+            if any(one is not None and wrong(one) for one in node.left) and not any(
+                one is not None and is_bad(one) for one in node.arrived
+            ):
+                return node
+        return None
+
+    def _node_in_backward(self, glue: Glue, node: Node) -> Origin:
+        shown = next(one for one in node.left if one is not None and is_bad(one))
+        first, count, index = bad_places(shown)
+        given = [(one.name, one.value) for one in Values(glue).given(node) if one.value is not None]
+        arrived = [one for one in node.arrived if one is not None]
+        facts: dict[str, Any] = {}
+        if arrived and arrived[0].shape == shown.shape and (numbers := plain(shown)) is not None:
+            incoming = plain(arrived[0])
+            if incoming is not None:
+                facts["gradient_zero"] = bool((incoming[~torch.isfinite(numbers)] == 0).all())
+        return _told_at(
+            node.spot,
+            None,
+            phase="backward",
+            op=node.op,
+            forward_op=node.op,
+            value=first,
+            bad=count,
+            size=shown.numel(),
+            index=index,
+            shape=tuple(shown.shape),
+            dtype=str(shown.dtype).removeprefix("torch."),
+            inputs=tuple(operand(name, one) for name, one in given[:4])
+            + tuple(operand("grad", one) for one in arrived[:1]),
+            arguments={name: one for name, one in node.scalars.items() if isinstance(one, (bool, int, float, str))},
+            facts=facts,
+            sure=node.spot is not None,
+            note=_why_unsure(node, True),
+        )
+
+    # -- the second run ------------------------------------------------------------------------------------------
+
+    def _run(self, call: Call, *, backward: bool = False) -> Rerun:
+        """Makes the call again, and the backward pass from the gradients that arrived at its outputs."""
+        self._check(call)
+        module = unwrapped(call.module)
+        tensors = [tensor for tensor, _ in call.versions]
+        tracer = Tracer(self._names_with(module), self._known(call, module), base=Investigation._run.__code__)
+        tracer.default = call.spot
+        rerun = Rerun(call, tracer)
+        rewind = Rewind([module, *self._models.values()], tensors)
+        with ExitStack() as stack:
+            stack.enter_context(rewind)
+            stack.callback(rewind.kept.update, tracer.kept)
+            stack.enter_context(silenced())
+            stack.enter_context(patches.muted(tracer))
+            stack.enter_context(as_it_was(call.autocast))
+            for each, training in zip(call.module.modules(), call.training, strict=False):
+                each.training = training
+            with torch.no_grad():
+                for buffer, copy in call.buffers:
+                    buffer.copy_(copy)
+            call.randomness.restore()
+            aliases: dict[int, Tensor] = {}
+
+            def alias(tensor: Tensor) -> Tensor:
+                known = aliases.get(id(tensor))
+                if known is None:
+                    known = tensor.detach()
+                    if tensor.requires_grad:
+                        known.requires_grad_()
+                    aliases[id(tensor)] = known
+                return known
+
+            args, kwargs = mapped(call.args, alias), mapped(call.kwargs, alias)
+            try:
+                with lines_noted(tracer.note_node), tracer:
+                    output = module(*args, **kwargs)
+                    rerun.outputs = tensors_in(output, "output")
+                    self._compare(rerun)
+                    if backward:
+                        rerun.gradients = self._gradients(call, rerun, module, list(aliases.values()))
+            except CollectiveError as why:
+                raise CannotReplayError(f"the step was not run again: {why}") from None
+            except CannotReplayError:
+                raise
+            except torch.OutOfMemoryError:
+                raise CannotReplayError("there was not enough memory to run the step again") from None
+            except Exception as error:
+                raise CannotReplayError(f"the second run of the step raised {type(error).__name__}: {error}") from None
+        return rerun
+
+    def _check(self, call: Call) -> None:
+        if call.changed():
+            raise CannotReplayError("an input of the model was changed in place since, so the step cannot be run again")
+        for each in call.module.modules():
+            kind = type(each).__name__
+            if kind.startswith(_COLLECTIVE) or hasattr(each, "_fsdp_state") or hasattr(each, "_get_fsdp_state"):
+                raise CannotReplayError("the model is sharded (FSDP): running it again would need the other ranks")
+            if kind == "SyncBatchNorm" and each.training and _ranks() > 1:
+                raise CannotReplayError("synchronised batch norm would need the other ranks to run again")
+        if isinstance(unwrapped(call.module), torch.jit.ScriptModule):
+            raise CannotReplayError("a scripted module has no Python code that could be traced")
+
+    def _compare(self, rerun: Rerun) -> None:
+        now = dict(rerun.outputs)
+        for output in rerun.call.outputs:
+            if output.tensor is None:
+                continue
+            other = now.get(output.path)
+            if other is None or not same(output.tensor, other):
+                rerun.reproduced = False
+
+    def _gradients(self, call: Call, rerun: Rerun, module: nn.Module, inputs: Sequence[Tensor]) -> list[Tensor]:
+        now = dict(rerun.outputs)
+        outputs: list[Tensor] = []
+        arriving: list[Tensor] = []
+        for output in call.outputs:
+            tensor = now.get(output.path)
+            if tensor is None or not output.reached or not tensor.requires_grad:
+                continue
+            if output.gradient is None:
+                raise CannotReplayError("the gradient of the model's output was too large to be kept")
+            gradient = output.gradient.detach()
+            if self._scale != 1.0:
+                gradient = gradient / self._scale
+            outputs.append(tensor)
+            arriving.append(gradient.to(tensor.dtype))
+        wanted: list[Tensor] = [p for p in module.parameters() if p.requires_grad]
+        wanted += [one for one in inputs if one.requires_grad]
+        if not outputs or not wanted:
+            return []
+        try:
+            found = torch.autograd.grad(outputs, wanted, arriving, allow_unused=True)
+        except RuntimeError as error:
+            if "checkpoint" not in str(error).lower():
+                raise
+            return self._gradients_by_backward(module, wanted, outputs, arriving, rerun)
+        return [one for one in found if one is not None]
+
+    def _gradients_by_backward(
+        self,
+        module: nn.Module,
+        wanted: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        arriving: Sequence[Tensor],
+        rerun: Rerun,
+    ) -> list[Tensor]:
+        """For reentrant checkpoints, which know no other way. The graph is gone, so forward is run once more."""
+        if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in wanted):
+            raise CannotReplayError(
+                "a reentrant checkpoint and hooks on the parameters do not go together in a second run"
+            )
+        for one in wanted:
+            one.grad = None
+        torch.autograd.backward(list(outputs), list(arriving))
+        return [one.grad for one in wanted if one.grad is not None]
+
+    def _known(self, call: Call, module: nn.Module) -> dict[int, Known]:
+        """Tensors that are there before the run, by their storage."""
+        known: dict[int, Known] = {}
+        for path, tensor in tensors_in({"args": call.args, "kwargs": call.kwargs}):
+            name = path.replace("['args']", "args").replace("['kwargs']", "kwargs")
+            known[storage_of(tensor)] = Known(name, "argument", tensor.detach())
+        for prefix, model in {**self._models, "": module}.items():
+            dot = f"{prefix}." if prefix else ""
+            for name, tensor in model.named_buffers():
+                known[storage_of(tensor)] = Known(_clean(dot + name), "buffer", tensor.detach())
+            for name, tensor in model.named_parameters():
+                known[storage_of(tensor)] = Known(_clean(dot + name), "parameter", tensor.detach())
+        known.pop(0, None)
+        return known
+
+    def _names_with(self, module: nn.Module) -> dict[int, str]:
+        if id(module) in self._names:
+            return self._names
+        return {**module_names({type(module).__name__: module}), **self._names}
+
+
+def module_names(models: Mapping[str, nn.Module]) -> dict[int, str]:
+    """Every module's path, by its identity."""
+    found: dict[int, str] = {}
+    for prefix, model in models.items():
+        for name, module in model.named_modules():
+            found.setdefault(id(module), _clean(".".join(part for part in (prefix, name) if part)))
+    return found
+
+
+def _clean(name: str) -> str:
+    """Without what wrappers add."""
+    parts = [part for part in name.split(".") if part not in ("_orig_mod", "_checkpoint_wrapped_module")]
+    return ".".join(parts)
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The user's module inside of `torch.compile`'s and DDP's."""
+    while True:
+        if isinstance(inner := getattr(module, "_orig_mod", None), nn.Module) or (
+            type(module).__name__ in ("DistributedDataParallel", "DataParallel")
+            and isinstance(inner := getattr(module, "module", None), nn.Module)
+        ):
+            module = inner
+        else:
+            return module
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    return any(hasattr(each, "_orig_mod") or each._compiled_call_impl is not None for each in module.modules())
+
+
+def _ranks() -> int:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 1
+    return int(distributed.get_world_size())
+
+
+def _told_at(spot: Spot | None, module: str | None, *, phase: str, op: str | None, **told: Any) -> Origin:
+    return origin_at(Place(spot, None, module), phase=phase, op=op, **told)
+
+
+def _why_unsure(node: Node, sure: bool) -> str | None:
+    if node.spot is None:
+        return "the line is not known: the node was made where lines are not noted"
+    return None if sure else "not everything that went into the op is known"
+
+
+def _in_backward_after_all(origin: Origin) -> Origin:
+    """Forward made it, but its output was finite: only the gradient suffers."""
+    if origin.phase != "forward":
+        return origin
+    return replace(origin, phase="backward", forward_op=origin.where.op, where=replace(origin.where, phase="backward"))

@@ -1,0 +1,308 @@
+"""Keeps references to what a step was made of, so that it can be run again should it turn out bad."""
+
+from __future__ import annotations
+
+import random
+import sys
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.fx.traceback
+from torch import Tensor, nn
+
+from seismograd.places import Spot, caller, nearest
+from seismograd.replay.glue import Glue
+from seismograd.replay.numbers import tensors_in
+
+MOST_BYTES = 256 * 2**20
+"""So much may be kept alive of one step's outputs, and of the gradients that arrived at them."""
+
+_MOST_CALLS = 64
+"""Of one step. A cell that the user's own loop calls more often is not recorded to the end."""
+
+_SMALL = 4 * 2**20
+"""Buffers up to this size, all together, are copied before a forward pass that may change them."""
+
+_LEARNS = 4
+"""After so many calls it is known whether a module draws from Python's and NumPy's random numbers."""
+
+
+@dataclass(slots=True)
+class Randomness:
+    """The states of all random number generators; `None` where one was not read."""
+
+    torch: Tensor
+    devices: tuple[Tensor, ...] = ()
+    python: Any = None
+    numpy: Any = None
+
+    @staticmethod
+    def now(python: bool = True, numpy: bool = True) -> Randomness:
+        module = sys.modules.get("numpy") if numpy else None
+        return Randomness(
+            torch.get_rng_state(),
+            tuple(torch.cuda.get_rng_state_all()) if _cuda() else (),
+            random.getstate() if python else None,
+            module.random.get_state(legacy=False) if module is not None else None,
+        )
+
+    def restore(self) -> None:
+        torch.set_rng_state(self.torch)
+        if self.devices:
+            torch.cuda.set_rng_state_all(list(self.devices))
+        if self.python is not None:
+            random.setstate(self.python)
+        if self.numpy is not None:
+            sys.modules["numpy"].random.set_state(self.numpy)
+
+
+@dataclass(frozen=True, slots=True)
+class Autocast:
+    """Whether autocast was on, for which devices, and to what."""
+
+    kinds: tuple[tuple[str, bool, torch.dtype], ...]
+    cache: bool
+
+    @staticmethod
+    def now() -> Autocast:
+        kinds = ["cpu"]
+        if _cuda():
+            kinds.append("cuda")
+        return Autocast(
+            tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds),
+            torch.is_autocast_cache_enabled(),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Output:
+    """One tensor that came out of a call, where it stands in the output, and what arrived there in backward."""
+
+    path: str
+    tensor: Tensor | None
+    node: Any = None
+    number: int = 0
+    gradient: Tensor | None = None
+    reached: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One call of an outermost module: everything that is needed to make it again."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    versions: list[tuple[Tensor, int]]
+    randomness: Randomness
+    autocast: Autocast
+    training: list[bool]
+    buffers: list[tuple[Tensor, Tensor]]
+    spot: Spot | None
+    ours: bool
+    """Whether it holds parameters that are under watch; the others are losses, and models that are not trained."""
+    outputs: list[Output] = field(default_factory=list)
+    age: int = 0
+    backward: int = -1
+    """The number, within the step, of the backward pass that first went through it."""
+
+    def changed(self) -> bool:
+        """Whether an input was changed in place since."""
+        return any(not tensor.is_inference() and tensor._version != version for tensor, version in self.versions)
+
+
+class _Habits:
+    """What is known of a module from its calls so far."""
+
+    __slots__ = ("buffers", "calls", "changing", "module", "modules", "numpy", "python")
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = weakref.ref(module)
+        self.modules = list(module.modules())
+        self.calls = 0
+        self.python = self.numpy = True
+        self.buffers = [buffer for buffer in module.buffers() if not buffer.is_meta]
+        small = sum(buffer.numel() * buffer.element_size() for buffer in self.buffers) <= _SMALL
+        self.changing: list[Tensor] = self.buffers if small else []
+
+
+class Recorder:
+    """Records the calls of one step and what lies between them and the loss. A step that is over is forgotten."""
+
+    def __init__(self, most: int = _MOST_CALLS) -> None:
+        self._most = most
+        self.on = True
+        """Whether the present step is recorded."""
+        self.calls: list[Call] = []
+        self.glues: list[Glue] = []
+        self.full = False
+        """There were more calls than are kept."""
+        self._bytes = 0
+        self._habits: dict[int, _Habits] = {}
+        self._open: tuple[Call, _Habits, list[int]] | None = None
+        self._original: Any = None  # torch's own `format_stack`, while ours is in its place
+
+    # -- modules -------------------------------------------------------------------------------------------------
+
+    def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], ours: bool) -> None:
+        self.disarm()
+        self._open = None
+        if not self.on:
+            return
+        if len(self.calls) >= self._most:
+            self.full = True
+            del self.calls[0]
+        habits = self._habits.get(id(module))
+        if habits is None or habits.module() is not module:
+            if len(self._habits) > 1000:
+                self._habits.clear()
+            habits = self._habits[id(module)] = _Habits(module)
+        given = [tensor for _, tensor in tensors_in((args, kwargs))]
+        call = Call(
+            module,
+            args,
+            kwargs,
+            [(tensor, -1 if tensor.is_inference() else tensor._version) for tensor in given],
+            Randomness.now(habits.python, habits.numpy),
+            Autocast.now(),
+            [each.training for each in habits.modules],
+            [(buffer, buffer.detach().clone()) for buffer in habits.changing],
+            caller(),
+            ours,
+        )
+        self._open = (call, habits, [buffer._version for buffer in habits.buffers])
+
+    def module_ended(self, output: Any) -> None:
+        if self._open is not None:
+            (call, habits, versions), self._open = self._open, None
+            self._learn(call, habits, versions)
+            for path, tensor in tensors_in(output, "output"):
+                if not tensor.requires_grad or tensor.grad_fn is None:
+                    call.outputs.append(Output(path, self._afford(tensor.detach())))
+                    continue
+                one = Output(path, self._afford(tensor.detach()), tensor.grad_fn, tensor.output_nr)
+                call.outputs.append(one)
+                one.node.register_prehook(_Arrival(one))
+            self.calls.append(call)
+        self.arm()
+
+    def module_failed(self) -> None:
+        self._open = None
+        self.arm()
+
+    def _afford(self, tensor: Tensor) -> Tensor | None:
+        size = tensor.numel() * tensor.element_size()
+        if self._bytes + size > MOST_BYTES:
+            return None
+        self._bytes += size
+        return tensor
+
+    def _learn(self, call: Call, habits: _Habits, versions: Sequence[int]) -> None:
+        """Which buffers a forward pass changes, and from which generators it draws."""
+        habits.calls += 1
+        if habits.calls > _LEARNS and habits.calls & (habits.calls - 1):
+            return
+        if habits.calls == 1:
+            changing = [b for b, version in zip(habits.buffers, versions, strict=True) if b._version != version]
+            if len(changing) < len(habits.changing) or not habits.changing:
+                small = sum(b.numel() * b.element_size() for b in changing) <= _SMALL
+                habits.changing = changing if small else []
+        before, after = call.randomness, Randomness.now()
+        if habits.calls >= _LEARNS:
+            habits.python = before.python is None or before.python != after.python
+            habits.numpy = before.numpy is None or _differ(before.numpy, after.numpy)
+        elif before.python != after.python or _differ(before.numpy, after.numpy):
+            habits.calls = 0  # it draws: goes on being read
+
+    # -- backward ------------------------------------------------------------------------------------------------
+
+    def backward_starts(self, roots: Sequence[Any]) -> None:
+        self.disarm()
+        if not self.on:
+            return
+        stops: dict[Any, tuple[Call, dict[int, Output]]] = {}
+        for call in self.calls:
+            for output in call.outputs:
+                if output.node is not None:
+                    stops.setdefault(output.node, (call, {}))[1][output.number] = output
+        self.glues.append(Glue(roots, stops))
+        if len(self.glues) > self._most:
+            self.full = True
+            del self.glues[0]
+
+    def backward_ended(self) -> None:
+        for call in self.calls:
+            if call.backward < 0 and any(output.reached for output in call.outputs):
+                call.backward = len(self.glues) - 1
+            for output in call.outputs:
+                if output.gradient is not None and self._afford(output.gradient) is None:
+                    output.gradient = None
+        self.arm()
+
+    def step_over(self) -> None:
+        """What a backward went through is forgotten, and what came before the last step but one."""
+        kept = []
+        for call in self.calls:
+            call.age += 1
+            if call.age < 2 and not any(output.reached for output in call.outputs):
+                kept.append(call)
+        self.calls, self.glues, self._bytes, self.full = kept, [], 0, False
+
+    def close(self) -> None:
+        self.disarm()
+        self.on = False
+        self.calls, self.glues, self._open = [], [], None
+        self._habits.clear()
+
+    # -- lines ---------------------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """From now on nodes note the user's line that makes them: outside of modules these are few."""
+        if not self.on or self._original is not None or torch.is_anomaly_enabled():
+            return
+        self._original = torch.fx.traceback.format_stack
+        torch.fx.traceback.format_stack = self._note
+        torch.set_anomaly_enabled(True, False)
+
+    def disarm(self) -> None:
+        if self._original is None:
+            return
+        original, self._original = self._original, None
+        torch.fx.traceback.format_stack = original
+        if torch.is_anomaly_enabled() and not torch.is_anomaly_check_nan_enabled():
+            torch.set_anomaly_enabled(False)
+
+    def _note(self) -> Any:
+        frame = sys._getframe(1)
+        if "_functorch" in frame.f_code.co_filename and self._original is not None:
+            return self._original()  # torch asks for itself
+        return nearest(frame)[0]
+
+
+def _cuda() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+class _Arrival:
+    """A hook that keeps the gradient which arrives at an output."""
+
+    __slots__ = ("_output",)
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def __call__(self, gradients: Sequence[Tensor | None]) -> None:
+        output = self._output
+        output.reached = True
+        if output.number < len(gradients):
+            output.gradient = gradients[output.number]
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is not other
+    first, second = one["state"], other["state"]
+    return bool(first["pos"] != second["pos"] or (first["key"] != second["key"]).any())

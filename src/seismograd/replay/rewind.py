@@ -1,0 +1,129 @@
+"""Puts everything of torch's back as it was before a second run."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seismograd.replay.recorder import Autocast, Randomness
+
+_MOST_BYTES = 2**30
+"""Buffers up to this size, all together, are copied before a second run; what is written otherwise is seen by op."""
+
+
+class _Nowhere:
+    """Takes what user code prints in the second run."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None: ...
+
+    def isatty(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        raise OSError("what runs a second time has no terminal")
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Nothing that Python code prints, warns or logs comes out."""
+    out, err, show, level = sys.stdout, sys.stderr, warnings.showwarning, logging.root.manager.disable
+    sys.stdout = sys.stderr = _Nowhere()
+    warnings.showwarning = lambda *_, **__: None  # not catch_warnings: after it, warnings shown before come again
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr, warnings.showwarning = out, err, show
+        logging.disable(level)
+
+
+class Rewind:
+    """A context in which modules may run: afterwards their attributes, parameters, gradients, buffers and flags are as
+    they were, and so are the states of all generators. `kept` are bytes that ops wrote over, to be copied back."""
+
+    def __init__(self, modules: Iterable[nn.Module], tensors: Iterable[Tensor] = ()) -> None:
+        self._modules = list({id(each): each for module in modules for each in module.modules()}.values())
+        self._others = list(tensors)
+        self.kept: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def __enter__(self) -> Rewind:
+        self._randomness = Randomness.now()
+        self._attributes = [(each, dict(each.__dict__)) for each in self._modules]
+        self._inner = [
+            (held, dict(held)) for each in self._modules for held in each.__dict__.values() if isinstance(held, dict)
+        ]
+        parameters = {id(p): p for each in self._modules for p in each._parameters.values() if p is not None}
+        buffers = {id(b): b for each in self._modules for b in each._buffers.values() if b is not None}
+        self._parameters = [(p, p.requires_grad, p.grad) for p in parameters.values()]
+        size = sum(b.numel() * b.element_size() for b in buffers.values())
+        with torch.no_grad():
+            self._buffers = [(b, b.clone()) for b in buffers.values()] if size <= _MOST_BYTES else []
+        gradients = [gradient for _, _, gradient in self._parameters if gradient is not None]
+        versioned = [*parameters.values(), *buffers.values(), *gradients, *self._others]
+        self._versions = [(one, one._version) for one in versioned if not one.is_inference()]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each, attributes in self._attributes:
+            now = each.__dict__
+            if len(now) != len(attributes) or any(now.get(name) is not was for name, was in attributes.items()):
+                now.clear()
+                now.update(attributes)
+        for held, was in self._inner:
+            if len(held) != len(was) or any(held.get(name) is not one for name, one in was.items()):
+                held.clear()
+                held.update(was)
+        with torch.no_grad():
+            for whole, copy in self.kept.values():
+                whole.copy_(copy)
+            for buffer, copy in self._buffers:
+                buffer.copy_(copy)
+            for parameter, requires_grad, gradient in self._parameters:
+                if parameter.requires_grad != requires_grad:
+                    parameter.requires_grad_(requires_grad)
+                if parameter.grad is not gradient:
+                    parameter.grad = gradient
+        moved = [(one, version) for one, version in self._versions if one._version != version]
+        if moved:
+            torch._C._autograd._unsafe_set_version_counter(
+                tuple(one for one, _ in moved), tuple(version for _, version in moved)
+            )
+        self._randomness.restore()
+
+
+@contextmanager
+def as_it_was(autocast: Autocast) -> Iterator[None]:
+    """Gradients on, autocast as noted, and whatever is compiled run eagerly."""
+    with ExitStack() as stack:
+        stack.enter_context(torch.enable_grad())
+        for kind, enabled, dtype in autocast.kinds:
+            stack.enter_context(
+                torch.autocast(kind, enabled=enabled, dtype=dtype, cache_enabled=autocast.cache)
+                if enabled
+                else torch.autocast(kind, enabled=False)
+            )
+        if "torch._dynamo" in sys.modules:
+            stack.enter_context(_eager())
+        yield
+
+
+@contextmanager
+def _eager() -> Iterator[None]:
+    stance: Any = torch.compiler.set_stance("force_eager")
+    with stance:
+        yield

@@ -1,0 +1,84 @@
+"""A weight that was already bad when the step began: which update made it so, and out of what."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from seismograd.places import caller
+from seismograd.probes.watched import Watched
+from seismograd.records import Origin, Reading, Where
+from seismograd.replay.numbers import bad_places, is_bad, operand
+from seismograd.replay.tracer import Place, origin_at
+
+
+def blame_update(reading: Reading, before: Reading | None, watched: Watched) -> Origin | None:
+    """The update that made a parameter bad; `None` if none is, or if it was so from the start."""
+    table = reading.tensors.get("nonfinite_parameter")
+    roster = watched.roster
+    if table is None or before is None:
+        return None
+    names = set(table.names)
+    places = [at for at, name in enumerate(roster.names) if name in names]
+    if not places:
+        return None  # a buffer: forward writes those
+    place = places[0]
+    name, parameter = roster.names[place], roster.parameters[place]
+    owner = next((index for index, members in enumerate(roster.members) if place in members), None)
+    optimizer = watched.optimizers[owner] if owner is not None else None
+    facts: dict[str, Any] = {"step": before.step, "parameter": name}
+    gradients = before.tensors.get("gradient")
+    if gradients is not None and name in gradients.names:
+        facts["gradient"] = gradients.row(name).get("norm")
+    if optimizer is not None:
+        facts |= _state(optimizer, parameter, roster.group_of(place) or {})
+    facts["made_by"] = _made_by(facts, parameter)
+    if reading.step > before.step + 1:
+        facts["not_read"] = reading.step - before.step - 1
+    value, count, index = bad_places(parameter)
+    told = origin_at(
+        Place(caller(), None, name.rpartition(".")[0]),
+        phase="optimizer",
+        op=None,
+        value=value,
+        bad=count,
+        size=parameter.numel(),
+        index=index,
+        shape=tuple(parameter.shape),
+        dtype=str(parameter.dtype).removeprefix("torch."),
+        inputs=(operand(name, parameter, name),),
+        facts=facts,
+    )
+    where = Where(told.where.module, name, None, "optimizer", told.where.file, told.where.line, told.where.code)
+    return Origin(**{**{part: getattr(told, part) for part in Origin.__slots__}, "where": where})
+
+
+def _state(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
+    state = optimizer.state.get(parameter, {})
+    lr = group.get("lr")
+    bad = [name for name, value in state.items() if isinstance(value, Tensor) and is_bad(value)]
+    facts: dict[str, Any] = {"optimizer": type(optimizer).__name__, "state": bad}
+    if lr is not None:
+        facts["lr"] = float(lr)
+    if "eps" in group:
+        facts["eps"] = float(group["eps"])
+    return facts
+
+
+def _made_by(facts: dict[str, Any], parameter: Tensor) -> str:
+    """What is wrong with the update, in a few words."""
+    if not math.isfinite(facts.get("lr", 0.0)):
+        return "lr not finite"
+    gradient = facts.get("gradient")
+    if gradient is not None and not math.isfinite(gradient):
+        return "gradient not finite"
+    if facts.get("eps") == 0.0:
+        return "eps 0"
+    if "not_read" not in facts and facts.get("state"):
+        return "state not finite"
+    if gradient is not None and abs(facts.get("lr", 0.0)) * gradient > 1e30:
+        return "update overflow"
+    return "unknown"

@@ -1,0 +1,193 @@
+"""Computes the values of a loop's own graph anew, from what autograd kept, and finds the op that went bad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seismograd.replay.glue import Edge, Glue, Node
+from seismograd.replay.numbers import is_bad
+
+_NO_GRADIENT = frozenset(
+    ("target", "weight", "mask", "index", "indices", "condition", "pos_weight", "boundaries", "total_weight")
+)
+"""Tensor arguments that have no edge in the graph of most ops."""
+
+
+@dataclass(slots=True)
+class Given:
+    """An input of a node: its value where it is known, and where it comes from."""
+
+    name: str
+    value: Tensor | None
+    edge: Edge
+
+
+class Values:
+    """The value of every node of a `Glue`, as far as it can be known."""
+
+    def __init__(self, glue: Glue) -> None:
+        self._glue = glue
+        self._known: dict[int, Tensor | None] = {}
+        self._consumed: dict[int, Tensor] = {}
+        for node in glue.nodes:
+            for name, edge in _arguments(node):
+                if edge[0] == "node" and name in node.saved:
+                    self._consumed.setdefault(edge[1], node.saved[name])
+        for given in glue.into.values():
+            for tensor, edge in given:
+                if edge[0] == "node":
+                    self._consumed.setdefault(edge[1], tensor)
+        for loss, edge in zip(glue.losses, glue.starts, strict=True):
+            if edge[0] == "node":
+                self._consumed[edge[1]] = loss
+
+    def of(self, edge: Edge) -> Tensor | None:
+        kind, what = edge
+        if kind == "leaf":
+            return what  # type: ignore[no-any-return]
+        if kind == "call":
+            return None if what[1] is None else what[1].tensor
+        if kind == "node":
+            return self._of_node(what)
+        return None
+
+    def _of_node(self, number: int) -> Tensor | None:
+        if number in self._consumed:
+            return self._consumed[number]
+        if number not in self._known:
+            self._known[number] = None  # a graph has no circles, but a limit costs nothing
+            node = self._glue.nodes[number]
+            self._known[number] = node.saved["result"] if "result" in node.saved else self._computed(node)
+        return self._known[number]
+
+    def given(self, node: Node) -> list[Given]:
+        """What went into the op."""
+        found = []
+        for name, edge in _arguments(node):
+            value = node.saved[name] if name in node.saved else self.of(edge)
+            found.append(Given(name, value, edge))
+        return found
+
+    def _computed(self, node: Node) -> Tensor | None:
+        """The op, run again."""
+        packet = getattr(torch.ops.aten, node.op.partition(".")[2], None)
+        if packet is None:
+            return None
+        given = {one.name: one.value for one in self.given(node) if one.value is not None}
+        for overload in packet.overloads():
+            function = getattr(packet, overload)
+            arguments = _filled(function._schema, given, node.scalars)
+            if arguments is None:
+                continue
+            try:
+                with torch.no_grad():
+                    result = function(*arguments[0], **arguments[1])
+            except (RuntimeError, TypeError, IndexError, NotImplementedError):
+                continue
+            if isinstance(result, tuple) and result:
+                result = result[0]
+            return result if isinstance(result, Tensor) else None
+        return None
+
+    # -- where it went bad ---------------------------------------------------------------------------------------
+
+    def culprit(self, edge: Edge) -> tuple[Edge, bool] | None:
+        """Walks back from a bad value to the node that made it out of finite ones, or to the call or leaf it came from.
+
+        Says too whether everything that went into it is known to be finite. `None` if the value is not known to be bad.
+        """
+        value = self.of(edge)
+        if value is None or not is_bad(value):
+            return None
+        while edge[0] == "node":
+            given = self.given(self._glue.nodes[edge[1]])
+            bad = [one for one in given if one.value is not None and is_bad(one.value)]
+            further = next((one.edge for one in bad if one.edge[0] != "none"), None)
+            if further is None:
+                unknown = [one.edge for one in given if one.value is None and one.edge[0] != "none"]
+                beyond = next((found for one in unknown if (found := self._beyond(one)) is not None), None)
+                if beyond is None:
+                    return edge, not unknown or self._must_make_it(edge, given)
+                further = beyond
+            edge = further
+        return edge, True
+
+    def _beyond(self, edge: Edge) -> Edge | None:
+        """The nearest bad value behind one that is not known."""
+        waiting, seen = [edge], 0
+        while waiting and seen < 100:
+            one = waiting.pop(0)
+            seen += 1
+            value = self.of(one)
+            if value is not None:
+                if is_bad(value):
+                    return one
+                continue
+            if one[0] == "node":
+                waiting += self._glue.nodes[one[1]].edges
+        return None
+
+    def _must_make_it(self, edge: Edge, given: list[Given]) -> bool:
+        """Whether the op makes such a value from what is known of its inputs alone."""
+        node = self._glue.nodes[edge[1]]
+        if any(one.value is None for one in given if one.edge[0] != "none"):
+            return False
+        value = self._computed(node)
+        return value is not None and is_bad(value)
+
+
+def _arguments(node: Node) -> list[tuple[str, Edge]]:
+    """The tensor arguments of a node's op, by name, with the edges they come from."""
+    packet = getattr(torch.ops.aten, node.op.partition(".")[2], None)
+    if packet is None:
+        return [(f"input{at}", edge) for at, edge in enumerate(node.edges)]
+    best: list[tuple[str, Edge]] = []
+    for overload in packet.overloads():
+        schema = getattr(packet, overload)._schema
+        if schema.is_mutable:
+            continue
+        names = [argument.name for argument in schema.arguments if "Tensor" in str(argument.type)]
+        if any("List" in str(argument.type) and "Tensor" in str(argument.type) for argument in schema.arguments):
+            return [(f"{names[0]}[{at}]", edge) for at, edge in enumerate(node.edges)]
+        with_edges = names if len(names) == len(node.edges) else [n for n in names if n not in _NO_GRADIENT]
+        paired: list[tuple[str, Edge]] = list(zip(with_edges, node.edges, strict=False))
+        rest = [name for name in names if name not in dict(paired) and name in node.saved]
+        paired += [(name, ("none", None)) for name in rest]
+        if len(paired) > len(best):
+            best = paired
+    return best or [(f"input{at}", edge) for at, edge in enumerate(node.edges)]
+
+
+def _filled(schema: Any, given: dict[str, Tensor], scalars: dict[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
+    """Arguments for an op by its schema; `None` where one is missing."""
+    if schema.is_mutable:
+        return None
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    used = 0
+    for argument in schema.arguments:
+        kind = str(argument.type)
+        if "Tensor" in kind and "List" in kind:
+            value: Any = [tensor for name, tensor in given.items() if name.startswith(f"{argument.name}[")]
+            used += len(value)
+            if not value:
+                return None
+        elif argument.name in given and "Tensor" in kind:
+            value = given[argument.name]
+            used += 1
+        elif argument.name in scalars:
+            value = scalars[argument.name]
+        elif argument.has_default_value():
+            value = argument.default_value
+        else:
+            return None
+        if argument.kwarg_only:
+            named[argument.name] = value
+        else:
+            positional.append(value)
+    wanted = sum(not name.startswith(("result", "total_weight")) for name in given)
+    return (positional, named) if used >= wanted else None
