@@ -64,8 +64,8 @@ def test_an_origin_is_shown_as_compilers_do() -> None:
         "   = note: The loss was taken from the first run.\n"
         "   = evidence: autocast=bfloat16, norm=NaN, loss=0.7\n"
         "   = help: Add the epsilon inside, not after it: `torch.sqrt(x + 1e-8)`.\n"
-        "   = help: Dropout, ReLU, padding and masks before it make exact zeros: take the\n"
-        "           root before them.\n"
+        "   = help: Exact zeros come from ReLU, dropout, padding and masks, or from the\n"
+        "           difference of equal things.\n"
         "   = help: Until it is mended, skip steps whose gradient norm is not finite, so\n"
         "           that the weights survive.\n"
     )

@@ -62,9 +62,9 @@ def draw(finding: Finding, console: Console, width: int, style: str, brief: bool
 
 def describe_inputs(finding: Finding) -> str:
     """What went into the op, in few words: `aten.sqrt: inputs 0 to 3.1, 14 of 512 are 0`."""
-    inputs = finding.evidence.get("inputs") or ()
-    alone = sum(each.get("name") != "grad" for each in inputs) == 1
-    told = "; ".join(filter(None, (_input(each, alone and each.get("name") != "grad") for each in inputs[:3])))
+    every = finding.evidence.get("inputs") or ()
+    inputs = [each for each in every if each.get("name") != "grad"] or every
+    told = "; ".join(filter(None, (_input(each, alone=len(inputs) == 1) for each in inputs[:3])))
     op = finding.where.op or ""
     return f"{op}: {told}" if op and told else told or op
 

@@ -146,14 +146,14 @@ FORWARD = [
     (
         origin("mm", tensor(-300, 300, **half), tensor(-250, 250, name="mat2", **half), value=INF, **half),
         "overflow",
-        "beyond 6.55e+04, the largest float16; it was given self from -300 to 300, mat2 from -250 to 250",
+        "beyond 65504, the largest float16; it was given self from -300 to 300, mat2 from -250 to 250",
     ),
     (origin("mul", tensor(0, 1e30), tensor(0, 1e20, name="other"), value=INF), "overflow", "the largest float32"),
     (origin("native_layer_norm", tensor(-1e30, 1e30)), "overflow", "on the way to it as Inf - Inf"),
     (
         origin("_to_copy", tensor(0, 1e5), value=INF, **half),
         "too-large-for-dtype",
-        "float16 holds numbers up to 6.55e+04; the inputs go from 0 to 1e+05",
+        "numbers beyond 65504, the largest float16, become Inf; the inputs go from 0 to 1e+05",
     ),
     (
         origin("addmm", tensor(), tensor(-1e20, 3e12, name="mat2", parameter="fc.weight"), value=INF),
@@ -194,14 +194,22 @@ BACKWARD = [
         "infinite-derivative",
         "pow has an infinite derivative at 0 for exponents below 1; 7 of 512",
     ),
-    (backward("acos", tensor(-0.5, 1.0)), "infinite-derivative", "acos has an infinite derivative at -1 and 1"),
+    (
+        backward("acos", tensor(-0.5, 1.0), value=INF),
+        "infinite-derivative",
+        "acos has an infinite derivative at -1 and 1",
+    ),
     (
         backward("atan2", tensor(zeros=3), tensor(name="other", zeros=2)),
         "infinite-derivative",
         "atan2 has an infinite derivative at 0, 0; 3 and 2 of 512",
     ),
-    (backward("atanh", tensor(-1, 0.3)), "infinite-derivative", "at -1 and 1; the inputs go from -1 to 0.3"),
-    (backward("log", tensor(zeros=2)), "infinite-derivative", "log has an infinite derivative at 0; 2 of 512"),
+    (backward("atanh", tensor(-1, 0.3), value=INF), "infinite-derivative", "at -1 and 1; the inputs go from -1 to 0.3"),
+    (
+        backward("log", tensor(zeros=2), value=INF),
+        "infinite-derivative",
+        "log has an infinite derivative at 0; 2 of 512",
+    ),
     (
         backward("div", tensor(1, 2), tensor(name="other", zeros=2), value=INF),
         "division-by-zero",
@@ -210,12 +218,22 @@ BACKWARD = [
     (
         backward("sqrt", tensor(zeros=14), facts={"gradient_zero": True}),
         "zero-times-infinity",
-        "so their gradient is 0, but sqrt has an infinite derivative at 0; 14 of 512 inputs are exactly 0",
+        "is 0, as behind `where` or a mask, but sqrt has an infinite derivative at 0; 14 of 512 inputs are exactly 0",
     ),
     (
         backward("exp", tensor(0, 120), facts={"gradient_zero": True}),
         "zero-times-infinity",
         "but exp overflows float32 above 88.72; the inputs go up to 120",
+    ),
+    (
+        backward("exp", tensor(0, 120), value=INF),
+        "exp-overflow",
+        "go up to 120: something keeps that from the loss, as `where` does, but not from the gradient",
+    ),
+    (
+        backward("exp", tensor(0, 120)),
+        "zero-times-infinity",
+        "0 * Inf is NaN: the gradient that arrives at these elements is 0",
     ),
     (
         backward("strange", tensor(), facts={"gradient_zero": True}),
@@ -242,7 +260,7 @@ BACKWARD = [
     (
         backward("mm", tensor(0, 9, **half), tensor(0, 6e4, name="grad", **half), value=INF, **half),
         "overflow",
-        "the result in the backward of mm is beyond 6.55e+04, the largest float16",
+        "the result in the backward of mm is beyond 65504, the largest float16",
     ),
     (
         backward("strange", tensor(0, 3), tensor(-1, 1, name="grad")),
@@ -297,7 +315,25 @@ def test_patterns_of_probabilities_speak_of_logits():
 
 
 def test_an_epsilon_fits_the_dtype():
-    assert "1e-4" in account_of(backward("sqrt", tensor(zeros=1), dtype="float16")).advice[0]
+    assert "1e-4" in account_of(backward("sqrt", tensor(zeros=1), value=INF, dtype="float16")).advice[0]
+
+
+def test_weights_that_are_huge_at_the_first_step_were_initialised_so():
+    grown = origin("addmm", tensor(), tensor(0, 3e12, name="mat2", parameter="fc.weight"), value=INF)
+    assert "updates before this step" in account_of(grown, 7).why
+    assert "before any update" in account_of(grown, 0).why
+
+
+def test_numbers_that_autograd_keeps_unsigned():
+    target = tensor(-100, -100, name="target", shape=(16,), dtype="int64")
+    ignored = origin("nll_loss", tensor(), target, arguments={"ignore_index": 2**64 - 100})
+    assert "(-100)" in account_of(ignored).why
+    assert evidence_of(ignored)["arguments"] == {"ignore_index": -100}
+
+
+def test_a_range_too_narrow_for_three_digits():
+    close = backward("acos", tensor(1 - 1e-7, 1.0), value=INF)
+    assert account_of(close).why.endswith("the inputs are all about 1")
 
 
 def test_where_advises_to_choose_before_the_op():
@@ -349,6 +385,7 @@ def test_the_evidence_holds_what_is_known_and_facts_as_they_are():
     full = backward(
         "sqrt",
         tensor(0, 3.1, zeros=14),
+        value=INF,
         index=tuple((3, at) for at in range(9)),
         columns=(8, 21),
         facts={"autocast": "bfloat16", "new": (1, NAN), "series": 7, "because": "me", "limit": 1},
@@ -377,7 +414,7 @@ def test_the_evidence_holds_what_is_known_and_facts_as_they_are():
 
 
 def test_doubt_is_said():
-    unsure = backward("sqrt", tensor(zeros=14), sure=False, note="the second run drew other numbers.")
+    unsure = backward("sqrt", tensor(zeros=14), value=INF, sure=False, note="the second run drew other numbers.")
     message, evidence, _, _ = told(unsure, "It is bad at step 3")
     assert message.endswith("14 of 512 inputs are exactly 0 (unsure: the second run drew other numbers).")
     assert evidence["sure"] is False
@@ -409,8 +446,8 @@ def test_a_weight_has_no_samples():
     [
         ({}, ""),
         ({"time_step": 0}, ""),
-        ({"time_step": 36}, ", at its 37th call"),
-        ({"time_step": 1}, ", at its 2nd call"),
+        ({"time_step": 36}, ", at the 37th call of `log`"),
+        ({"time_step": 1}, ", at the 2nd call of `log`"),
         ({"micro_batch": 2, "micro_batches": 4}, ", in micro-batch 2 of 4"),
         ({"micro_batch": 1, "micro_batches": 1}, ""),
         ({"call": 2, "calls": 3}, ", in call 2 of 3"),

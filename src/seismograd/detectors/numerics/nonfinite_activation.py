@@ -60,6 +60,6 @@ class _Checker:
         skip = "Until it is mended, skip steps whose loss is not finite, so that the weights survive."
         said = made(origin)
         said = f"{said[:1].upper()}{said[1:]} at step {reading.step}{moment(origin)}"
-        message, evidence, advice, where = told(origin, said, [skip])
+        message, evidence, advice, where = told(origin, said, [skip], reading.step)
         evidence = {**evidence, "limit": "finite"}
         return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=where)

@@ -89,7 +89,7 @@ class _Checker:
             where = parameter(bad[0], "backward")
         skip = "Until it is mended, skip steps whose gradient norm is not finite, so that the weights survive."
         if origin is not None:
-            message, known, advice, where = told(origin, first + moment(origin), [skip])
+            message, known, advice, where = told(origin, first + moment(origin), [skip], reading.step)
             evidence = {**known, **evidence}
         elif finite_loss:
             message = f"{first}{held}."

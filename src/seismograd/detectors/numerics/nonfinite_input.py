@@ -50,7 +50,7 @@ class _Checker:
         if origin is None:
             return None
         skip = "Until it is mended, skip such batches before the model sees them, so that the weights survive."
-        why, evidence, advice, where = told(origin, "", [skip])
+        why, evidence, advice, where = told(origin, "", [skip], reading.step)
         message = f"At step {reading.step}{moment(origin)}, {why}"
         evidence = {**evidence, "limit": "finite"}
         return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=where)

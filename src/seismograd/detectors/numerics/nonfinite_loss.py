@@ -94,7 +94,7 @@ class _Checker:
         back = f"Go back to a checkpoint of before step {reading.step}: a step on a {word} loss ruins all weights."
         message, where = f"{said}.", Where(phase="forward")
         if origin is not None:
-            message, known, advice, where = told(origin, said + moment(origin), [back])
+            message, known, advice, where = told(origin, said + moment(origin), [back], reading.step)
             evidence = {**known, **evidence}
         else:
             linked, advice = following(NonfiniteLoss.id, reading, [*advice, back])

@@ -75,7 +75,7 @@ class _Checker:
             f"Go back to a checkpoint of before step {reading.step}; these weights cannot recover.",
         )
         if origin is not None:
-            message, known, advice, where = told(origin, said, [back])
+            message, known, advice, where = told(origin, said, [back], reading.step)
             evidence = {**known, **evidence}
         elif reading.step == 0:
             advice = [

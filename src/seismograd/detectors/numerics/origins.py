@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from seismograd.detectors.numerics.patterns import Account, account_of, short
+from seismograd.detectors.numerics.patterns import Account, account_of, spoken
 from seismograd.detectors.numerics.patterns.elsewhere import place
 from seismograd.detectors.wording import number
 from seismograd.records import Operand, Origin, Reading, Where, strict
@@ -33,13 +33,15 @@ def own(detector: str, reading: Reading) -> Origin | None:
     return origin if origin is not None and FINDINGS.get(origin.phase) == detector else None
 
 
-def told(origin: Origin, said: str, advice: Sequence[str] = ()) -> tuple[str, dict[str, Any], list[str], Where]:
+def told(
+    origin: Origin, said: str, advice: Sequence[str] = (), step: int | None = None
+) -> tuple[str, dict[str, Any], list[str], Where]:
     """Message, evidence, recommendations and place of the finding whose origin it is.
 
     `said` is the first sentence without its full stop: what happened at which step; empty, and the message is only
     why. `advice` is what helps whatever the origin is.
     """
-    account = account_of(origin)
+    account = account_of(origin, step)
     why = _with_doubt(account.why, origin)
     message = f"{said}. {_capital(why, origin)}." if said else f"{why}."
     return message, evidence_of(origin, account), [*account.advice, *advice], place_of(origin)
@@ -98,7 +100,7 @@ def evidence_of(origin: Origin, account: Account | None = None) -> dict[str, Any
 
 def made(origin: Origin) -> str:
     """What happened, without the step: ``` `log` in `head` made -Inf in 14 of 512 values ```."""
-    op, module = short(origin.where.op), origin.where.module
+    op, module = spoken(origin.where.op), origin.where.module
     inside = f"`{module}`" if module else "the model" if module == "" else ""
     if op:
         who = f"`{op}` in {inside} made" if inside else f"`{op}` made"
@@ -109,7 +111,7 @@ def made(origin: Origin) -> str:
 
 
 def moment(origin: Origin) -> str:
-    """Which call, time step or micro-batch of the step it was: `, in micro-batch 2 of 4, at its 37th call`."""
+    """Which call or micro-batch of the step it was: `, in micro-batch 2 of 4`, ``, at the 37th call of `tanh` ``."""
     facts, parts = origin.facts, []
     for name, word in (("micro_batch", "micro-batch"), ("call", "call")):
         at, of = facts.get(name), facts.get(f"{name}es" if name == "micro_batch" else f"{name}s")
@@ -117,7 +119,8 @@ def moment(origin: Origin) -> str:
             parts.append(f", in {word} {at} of {of}")
     before = facts.get("time_step")
     if isinstance(before, int) and before > 0:
-        parts.append(f", at its {_ordinal(before + 1)} call")
+        op = spoken(origin.forward_op or origin.where.op)
+        parts.append(f", at the {_ordinal(before + 1)} call" + (f" of `{op}`" if op else ""))
     return "".join(parts)
 
 
@@ -153,6 +156,8 @@ def _plain(value: Any) -> Any:
     """`value` with containers and scalars that JSON has; floats stay floats, as elsewhere in the evidence."""
     if isinstance(value, float):
         return float(value)
+    if isinstance(value, int) and value >= 2**63:  # a negative number, as autograd keeps it
+        return value - 2**64
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -168,7 +173,7 @@ def _with_doubt(why: str, origin: Origin) -> str:
 
 def _capital(text: str, origin: Origin) -> str:
     """With a capital, unless it begins with the name of the op."""
-    named = {short(op).lstrip("_").removesuffix("_forward") for op in (origin.where.op, origin.forward_op)}
+    named = {spoken(op) for op in (origin.where.op, origin.forward_op)}
     return text if text.split(maxsplit=1)[0].strip(";:,") in named else text[:1].upper() + text[1:]
 
 

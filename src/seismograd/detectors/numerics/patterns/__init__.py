@@ -8,14 +8,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from seismograd.detectors.numerics.patterns import backward, elsewhere, forward, overflow
-from seismograd.detectors.numerics.patterns.case import Account, Case, Pattern, first_that_fits, ranges, short, span
+from seismograd.detectors.numerics.patterns.case import (
+    Account,
+    Case,
+    Pattern,
+    first_that_fits,
+    ranges,
+    short,
+    span,
+    spoken,
+)
 from seismograd.detectors.wording import number
 from seismograd.records import Origin
 
 
 def unknown(case: Case) -> Account:
     """What can be said of an op that no pattern knows."""
-    op = f"`{case.op}`" if case.op else "it"
+    op = f"`{case.name}`" if case.op else "it"
     inputs = ranges(case.operands)
     if case.backward:
         grad = (
@@ -62,13 +71,13 @@ FORWARD: tuple[Pattern, ...] = (
 BACKWARD: tuple[Pattern, ...] = backward.PATTERNS
 
 
-def account_of(origin: Origin) -> Account:
-    """Why the value went bad and what to do, by the first pattern that fits."""
+def account_of(origin: Origin, step: int | None = None) -> Account:
+    """Why the value went bad (at `step`) and what to do, by the first pattern that fits."""
     if origin.phase == "input":
         return replace(elsewhere.batch(origin), pattern="bad-batch")
     if origin.phase == "optimizer":
         return elsewhere.update(origin)
-    case = Case.of(origin)
+    case = Case.of(origin, step)
     account = first_that_fits(BACKWARD if case.backward else FORWARD, case) or unknown(case)
     function = origin.facts.get("function")
     return _in_function(account, case, str(function), origin.phase) if function else account
@@ -80,7 +89,7 @@ def _in_function(account: Account, case: Case, function: str, phase: str) -> Acc
     if account.pattern:
         why = f"in the {half} of the autograd Function `{function}`, {account.why}"
     else:
-        ran = f" in `{case.op}`" if case.op and case.op != function else ""
+        ran = f" in `{case.name}`" if case.op and case.op != function else ""
         why = f"the {half} of the autograd Function `{function}` made {number(case.origin.value)}{ran}"
         inputs = ranges(case.operands)
         why += f"; it was given {inputs}" if inputs else ""
@@ -89,4 +98,4 @@ def _in_function(account: Account, case: Case, function: str, phase: str) -> Acc
     return Account(why, (*general, advice), True, account.pattern or "custom-function")
 
 
-__all__ = ["BACKWARD", "FORWARD", "Account", "Case", "Pattern", "account_of", "short"]
+__all__ = ["BACKWARD", "FORWARD", "Account", "Case", "Pattern", "account_of", "short", "spoken"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seismograd.detectors.numerics.patterns import forward, overflow
 from seismograd.detectors.numerics.patterns.case import (
@@ -140,8 +140,7 @@ def _singular(case: Case) -> tuple[str, str] | None:
     if met is None:
         return None
     cure = known.cure.replace("{e}", case.epsilon).replace("{op}", case.op)
-    name = case.op.removesuffix("_forward").lstrip("_")
-    return f"{name} has an infinite derivative {known.at}" + (f"; {met}" if met else ""), cure
+    return f"{case.name} has an infinite derivative {known.at}" + (f"; {met}" if met else ""), cure
 
 
 def _undefined(case: Case) -> Account | None:
@@ -149,24 +148,48 @@ def _undefined(case: Case) -> Account | None:
     return first_that_fits((*forward.PATTERNS, overflow.EXPONENTIAL), case.forward())
 
 
+_REVEALING = ops("sqrt rsqrt log log2 log10 log1p acos asin atanh acosh exp exp2 expm1 sinh cosh")
+"""Infinity times any other gradient is infinite: a NaN says that it was 0."""
+
+
+_SAFE = (
+    "Choose a safe input before the op, not only the result after it: `safe = torch.where(ok, x, 1.0);"
+    " y = torch.where(ok, {call}(safe), 0.0)`."
+)
+
+
+def _call(case: Case) -> str:
+    return f"torch.{case.op}" if case.op in DERIVATIVES or case.op in _REVEALING else "f"
+
+
+def _is_discarded(case: Case) -> bool:
+    known = case.origin.facts.get("gradient_zero")
+    if known is not None:
+        return bool(known)
+    defined = case.first is not None and not case.first.negatives
+    signed = case.op not in {"sqrt", "rsqrt", "log", "log2", "log10"}
+    return case.nan and case.finite and case.op in _REVEALING and (defined or signed)
+
+
 def discarded(case: Case) -> Account | None:
     """0 * Inf: an op whose result `where` discards, and whose derivative is not finite there."""
-    if not case.origin.facts.get("gradient_zero"):
+    if not _is_discarded(case):
         return None
-    known = _singular(case)
+    known, account = _singular(case), _undefined(case)
     if known is not None:
         reason = known[0]
+    elif account is not None:
+        reason = account.why
+    elif case.origin.facts.get("gradient_zero"):
+        reason = f"the derivative of `{case.name}` there is not finite"
     else:
-        account = _undefined(case)
-        reason = account.why if account else f"the derivative of `{case.op}` there is not finite"
-    why = f"0 * Inf is NaN: `where` or a mask discards these elements, so their gradient is 0, but {reason}"
-    call = f"torch.{case.op}" if case.op in DERIVATIVES else "f"
+        return None
+    why = f"0 * Inf is NaN: the gradient that arrives at these elements is 0, as behind `where` or a mask, but {reason}"
     return Account(
         why,
         (
-            f"Choose a safe input before the op, not only the result after it: `safe = torch.where(ok, x, 1.0);"
-            f" y = torch.where(ok, {call}(safe), 0.0)`.",
-            "Or compute it for the elements that count only: `y[ok] = f(x[ok])`.",
+            _SAFE.replace("{call}", _call(case)),
+            known[1] if known is not None else "Or compute it for the elements that count only: `y[ok] = f(x[ok])`.",
         ),
     )
 
@@ -178,7 +201,7 @@ def derivative(case: Case) -> Account | None:
     why, cure = known
     advice = [cure]
     if "exactly 0" in why and case.op in {"sqrt", "rsqrt", "pow", "float_power"}:
-        advice.append("Dropout, ReLU, padding and masks before it make exact zeros: take the root before them.")
+        advice.append("Exact zeros come from ReLU, dropout, padding and masks, or from the difference of equal things.")
     return Account(why, tuple(advice))
 
 
@@ -230,8 +253,12 @@ def arrived(case: Case) -> Account | None:
 
 
 def undefined(case: Case) -> Account | None:
-    """An op that was infinite or undefined in forward, which did not reach the loss, and is so in backward."""
-    return _undefined(case)
+    """An op that was infinite or undefined in forward, where something kept it from the loss."""
+    account = _undefined(case)
+    if account is None:
+        return None
+    why = f"{account.why}: something keeps that from the loss, as `where` does, but not from the gradient"
+    return replace(account, why=why, advice=(_SAFE.replace("{call}", _call(case)), *account.advice))
 
 
 def large(case: Case) -> Account | None:
@@ -258,14 +285,14 @@ def large(case: Case) -> Account | None:
 
 
 PATTERNS = (
-    Pattern("zero-times-infinity", discarded),
-    Pattern("gradient-passed-in", arrived),
-    Pattern("infinite-derivative", derivative),
     Pattern(
         "repeated-eigenvalue",
         decomposition,
         ops("svd linalg_svd _linalg_svd eig linalg_eig linalg_eigh _linalg_eigh symeig linalg_qr linalg_det slogdet"),
     ),
+    Pattern("zero-times-infinity", discarded),
+    Pattern("gradient-passed-in", arrived),
+    Pattern("infinite-derivative", derivative),
     Pattern("power-by-exponent", exponent, ops("pow float_power")),
     Pattern("masked-logsumexp", masked_logsumexp, ops("logsumexp logcumsumexp logaddexp")),
     Pattern("undefined", undefined),

@@ -44,6 +44,12 @@ def short(op: str | None) -> str:
     return name if name.endswith("__") else name.rstrip("_") or name
 
 
+def spoken(op: str | None) -> str:
+    """The short name as it stands in a sentence: `softmax` for `_softmax`, `cdist` for `_cdist_forward`."""
+    name = short(op).lstrip("_").removesuffix("_forward")
+    return {"to_copy": "to", "linalg_vector_norm": "norm"}.get(name, name)
+
+
 @dataclass(frozen=True)
 class Account:
     """Why it happened, in one sentence without its full stop, and what to do about it."""
@@ -63,14 +69,15 @@ class Case:
     op: str
     """The op whose inputs are known: in backward that of the forward pass."""
     backward: bool = False
+    step: int | None = None
 
     @classmethod
-    def of(cls, origin: Origin) -> Case:
+    def of(cls, origin: Origin, step: int | None = None) -> Case:
         """The case of `origin`; what a user's own backward computes is ordinary arithmetic."""
         written = "function" in origin.facts
         backward = origin.phase == "backward" and not written
         op = origin.forward_op if backward and origin.forward_op else origin.where.op
-        return cls(origin, short(op), backward)
+        return cls(origin, short(op), backward, step)
 
     def forward(self) -> Case:
         """The same inputs, as if the op had gone wrong in forward."""
@@ -125,8 +132,20 @@ class Case:
     def epsilon(self) -> str:
         return EPSILON.get(self.dtype, "1e-8")
 
+    @property
+    def name(self) -> str:
+        return spoken(self.op)
+
+    @property
+    def limit(self) -> str:
+        """The largest number of the dtype, in words: `65504, the largest float16`."""
+        largest = self.largest or 0.0
+        return f"{f'{largest:g}' if largest < 1e6 else number(largest)}, the largest {self.dtype}"
+
     def argument(self, name: str) -> Any:
-        return self.origin.arguments.get(name)
+        """What else the op was given; autograd keeps a negative whole number as an unsigned one."""
+        value = self.origin.arguments.get(name)
+        return value - 2**64 if isinstance(value, int) and value >= 2**63 else value
 
     def scalar(self, name: str) -> float | None:
         """A number that the op was given, as an argument or as a tensor of one value."""
@@ -188,9 +207,9 @@ def span(operand: Operand | None, noun: str = "input") -> str:
     """`the inputs go from 0 to 3.1`; empty where it is not known."""
     if operand is None or operand.low is None or operand.high is None:
         return ""
-    if operand.low == operand.high:
+    if number(operand.low) == number(operand.high):
         who = f"the {noun} is" if operand.size == 1 else f"the {noun}s are all"
-        return f"{who} {number(operand.low)}"
+        return f"{who} {'' if operand.low == operand.high else 'about '}{number(operand.low)}"
     return f"the {noun}s go from {number(operand.low)} to {number(operand.high)}"
 
 
@@ -201,7 +220,7 @@ def ranges(operands: tuple[Operand, ...], show: int = 3) -> str:
         name = f"`{each.parameter}`" if each.parameter else each.name
         if each.low is None or each.high is None:
             continue
-        if each.low == each.high:
+        if number(each.low) == number(each.high):
             told.append(f"{name} {number(each.low)}")
         else:
             told.append(f"{name} from {number(each.low)} to {number(each.high)}")

@@ -175,7 +175,7 @@ def masked_row(case: Case) -> Account | None:
             return None
     if x.inf and x.negatives < x.inf:
         return Account(
-            f"{case.op.lstrip('_')} of an input of +Inf is NaN; {counted(x.inf, x.size, 'input', 'infinite')}",
+            f"{case.name} of an input of +Inf is NaN; {counted(x.inf, x.size, 'input', 'infinite')}",
             ("Find what makes the scores infinite, and keep them finite: scale them down, or clamp them.",),
         )
     count = counted(x.inf, x.size, "input", "-Inf") if x.inf else ""
@@ -229,10 +229,11 @@ def variance(case: Case) -> Account | None:
 
 def empty_mean(case: Case) -> Account | None:
     x = case.first
-    if x is None or x.size:
+    if x.size if x is not None else case.argument("self_sym_numel") != 0:
         return None
+    shape = f"; its shape is {list(x.shape)}" if x is not None else ""
     return Account(
-        f"the mean of an empty tensor is NaN; its shape is {list(x.shape)}",
+        f"the mean of an empty tensor is NaN{shape}",
         (
             "Leave the term out where nothing was selected: `loss = x.mean() if x.numel() else x.sum()`,"
             " which is 0 and keeps the graph.",

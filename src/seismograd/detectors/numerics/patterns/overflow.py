@@ -55,7 +55,7 @@ def narrowed(case: Case) -> Account | None:
     if x is None or largest is None or not case.finite or magnitude(x) <= largest:
         return None
     return Account(
-        f"{case.dtype} holds numbers up to {number(largest)}; {span(x)}",
+        f"numbers beyond {case.limit}, become Inf; {span(x)}",
         _HALF
         if case.dtype == "float16"
         else (f"Keep it in {x.dtype.removeprefix('torch.')}, or scale it down before it is cast.",),
@@ -68,9 +68,15 @@ def blown_weights(case: Case) -> Account | None:
     if not weights or not case.finite:
         return None
     worst = max(weights, key=magnitude)
+    if case.step == 0:
+        return Account(
+            f"the weights are far too large: `{worst.parameter}` reaches {number(magnitude(worst))} before any update",
+            ("Check the initialisation, and the checkpoint that was loaded.",),
+            alone=False,
+        )
+    since = ", where the updates before this step have thrown it"
     return Account(
-        f"the weights have blown up: `{worst.parameter}` is as large as {number(magnitude(worst))}, where the updates"
-        " before this step have thrown it",
+        f"the weights have blown up: `{worst.parameter}` is as large as {number(magnitude(worst))}{since}",
         (
             "Lower the learning rate about 10 times, or warm it up over some hundred steps: this op only met what the"
             " updates before it had done.",
@@ -97,8 +103,8 @@ def overflow(case: Case) -> Account | None:
         return None
     inputs = ranges(tuple(known))
     via = ", on the way to it as Inf - Inf" if case.nan else ""
-    where = f" in the backward of {case.op}" if case.backward else ""
-    why = f"the result{where} is beyond {number(largest)}, the largest {case.dtype}{via}; it was given {inputs}"
+    where = f" in the backward of {case.name}" if case.backward else ""
+    why = f"the result{where} is beyond {case.limit}{via}; it was given {inputs}"
     if half:
         return Account(why, _HALF, alone=False)
     advice = ["Values this large mean that the run has diverged before: lower the learning rate, or clip gradients."]
