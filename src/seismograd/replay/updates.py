@@ -34,7 +34,11 @@ def blame_update(reading: Reading, before: Reading | None, watched: Watched) -> 
     if gradients is not None and name in gradients.names:
         facts["gradient"] = gradients.row(name).get("norm")
     if optimizer is not None:
-        facts |= _state(optimizer, parameter, roster.group_of(place) or {})
+        group = roster.group_of(place) or {}
+        facts |= _state(optimizer, parameter, group)
+        groups = [each for one in watched.optimizers for each in one.param_groups]  # numbered as in a reading
+        number = next((at for at, each in enumerate(groups) if each is group), None)
+        facts |= {"lr": lr for lr in [before.scalars.get(f"lr/{number}")] if lr is not None}  # a schedule moved it
     facts["made_by"] = _made_by(facts, parameter)
     if reading.step > before.step + 1:
         facts["not_read"] = reading.step - before.step - 1
