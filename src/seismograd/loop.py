@@ -309,7 +309,9 @@ class Loop:
             self._forwards += 1
             if trains and (self._unsettled or _NOBODY in self._moments):
                 self._training_goes_on()
-        if trains and self._recorder is not None and not self._evaluations:
+        if trains and self._recorder is not None:
+            if self._evaluations and self._recorder.glues:
+                self._recorder.step_over()
             self._recorder.module_starts(module, args, kwargs, ours)
         if ours:
             self._forward_began = perf_counter()
@@ -346,8 +348,10 @@ class Loop:
     def backward_starts(self, roots: Sequence[Any], keeps_graph: bool) -> None:
         self._before = None
         self._keeps_graph = keeps_graph
-        if self._evaluations:
-            return  # a line search goes on; its step has been read at the first evaluation
+        if self._evaluations:  # a line search goes on; its step has been read at the first evaluation
+            if self._recorder is not None:
+                self._recorder.backward_starts(roots)
+            return
         self._settle()
         if self._watched.roster.incomplete:
             self._watched.refresh()
@@ -370,6 +374,10 @@ class Loop:
         if self._evaluations:
             self._evaluations += 1
             self._last_evaluation = _loss_of(roots)
+            if self._recorder is not None:
+                self._recorder.backward_ended()
+                if self._last_evaluation is not None:  # whoever searches a line looks at each loss, too: no extra wait
+                    self._reader.look_at_evaluation(max(self.step, 0), self._last_evaluation)
             return
         if self._recorder is not None:
             self._recorder.backward_ended()

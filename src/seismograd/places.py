@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -75,6 +76,10 @@ class Spot:
         start, end = len(data[:start].decode(errors="ignore")), len(data[:end].decode(errors="ignore"))
         return (start, end if first == last else len(source))
 
+    def __iter__(self) -> Iterator[str]:
+        """As torch joins the lines of a traceback, should it print one."""
+        yield f'  File "{self.code.co_filename}", line {self.line}, in {self.code.co_name}\n    {self.source or ""}\n'
+
 
 def spot_of(frame: FrameType) -> Spot:
     return Spot(frame.f_code, frame.f_lasti)
@@ -94,6 +99,16 @@ def nearest(frame: FrameType | None, *, until: CodeType | None = None) -> tuple[
             library = spot_of(frame)
         frame = frame.f_back
     return None, library
+
+
+def chain(frame: FrameType | None, most: int = 6) -> tuple[Spot, ...]:
+    """The spots of the user's own frames, the deepest first."""
+    found: list[Spot] = []
+    while frame is not None and len(found) < most:
+        if is_users(frame.f_code.co_filename):
+            found.append(spot_of(frame))
+        frame = frame.f_back
+    return tuple(found)
 
 
 _TORCH = os.path.join(sysconfig.get_path("purelib"), "torch") + os.sep

@@ -116,7 +116,7 @@ class Reader:
         self._broken = 0
         self.investigate: Callable[[Reading], Origin | None] | None = None
         """Finds out where the values of a reading that are not finite were made."""
-        self._investigations = 0
+        self._investigations = self._skips = 0
         self._sound = True
         self.last_sound: Reading | None = None
         """The last reading in which everything was finite."""
@@ -256,6 +256,12 @@ class Reader:
             tables = {} if bad is None else {"nonfinite_parameter": bad}
             self._pass_on(Reading(step, scalars, tables, self._rank, frozenset({"after-step"})))
 
+    def look_at_evaluation(self, step: int, loss: Tensor) -> None:
+        """Says so if the loss of a line search's later evaluation is not finite."""
+        if not self._broken and not math.isfinite(value := float(loss)):
+            self._broken += 1
+            self._pass_on(Reading(step, {"loss": value}, {}, self._rank, frozenset({"after-step"})))
+
     def validated(self, loss: float, step: int) -> None:
         self.land()
         self._take(Reading(step=step, scalars={"val_loss": loss}, rank=self._rank))
@@ -280,7 +286,12 @@ class Reader:
         skipped = "amp-skipped" in reading.marks and math.isfinite(reading.plain().scalars.get("loss", 0.0))
         if self.investigate is None or not self._sound or self._investigations >= MOST_INVESTIGATIONS:
             return reading
-        self._investigations += 1
+        if skipped:
+            self._skips += 1
+            if self._skips & (self._skips - 1):  # the 1st, 2nd, 4th, 8th
+                return reading
+        else:
+            self._investigations += 1
         origin: Origin | None = None
         try:
             origin = self.investigate(reading)

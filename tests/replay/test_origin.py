@@ -96,8 +96,9 @@ IN_FORWARD = [
 
 
 @pytest.mark.filterwarnings("ignore:var.*degrees of freedom:UserWarning")
-@pytest.mark.parametrize(("body", "op", "value", "mark"), IN_FORWARD, ids=[case[-1] for case in IN_FORWARD])
-def test_an_op_in_the_forward_pass(diagnose, line, body, op, value, mark):
+@pytest.mark.parametrize("case", IN_FORWARD, ids=[case[-1] for case in IN_FORWARD])
+def test_an_op_in_the_forward_pass(diagnose, line, case):
+    body, op, value, mark = case
     model = Step(body)
     found = diagnose(model, lambda x: model(x).square().mean(), [BAD])
     assert (found.id, found.where.phase) == ("nonfinite-activation", "forward")

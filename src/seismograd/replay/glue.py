@@ -6,7 +6,7 @@ keep the gradients that pass: that is enough to compute the values anew, op by o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +22,26 @@ _MOST_BYTES = 64 * 2**20
 """So much of what autograd frees in backward is kept until the step is over."""
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What a node of the loop's own carries: the user's frames that made it, the deepest first."""
+
+    spots: tuple[Spot, ...] = ()
+    twice: bool = False
+    """It was made by a backward pass, to be differentiated a second time."""
+
+    def __iter__(self) -> Iterator[str]:
+        """As torch joins the lines of a traceback, should it print one."""
+        return (text for spot in reversed(self.spots) for text in spot)
+
+
 @dataclass(slots=True)
 class Node:
     """One op of the user's loop."""
 
     kind: str
     op: str
-    spot: Spot | None
+    line: Line
     saved: dict[str, Tensor]
     scalars: dict[str, Any]
     edges: list[Edge]
@@ -37,6 +50,10 @@ class Node:
     """Its turn in backward."""
     arrived: tuple[Tensor | None, ...] = ()
     left: tuple[Tensor | None, ...] = ()
+
+    @property
+    def spot(self) -> Spot | None:
+        return self.line.spots[0] if self.line.spots else None
 
 
 @dataclass(slots=True)
@@ -116,7 +133,7 @@ class Glue:
         node = Node(
             function.name(),
             node_op(function),
-            told if isinstance(told, Spot) else None,
+            told if isinstance(told, Line) else Line(),
             saved if self.afford(*saved.values()) else {},
             _scalars(function),
             into,
@@ -150,6 +167,8 @@ def _scalars(function: Any) -> dict[str, Any]:
             value = getattr(function, name)
         except (RuntimeError, AttributeError):
             continue
+        if isinstance(value, int) and value >= 2**63:  # autograd tells it unsigned
+            value -= 2**64
         if value is None or isinstance(value, (bool, int, float, str, list, tuple)):
             found[name.removeprefix("_saved_")] = value
     return found

@@ -19,13 +19,17 @@ from seismograd.replay.numbers import bad_places, holds_nan, is_bad, mapped, ope
 from seismograd.replay.recorder import Call, Recorder
 from seismograd.replay.rewind import Rewind, as_it_was, silenced
 from seismograd.replay.tracer import Bad, CollectiveError, Known, Place, Tracer, lines_noted, origin_at, storage_of
-from seismograd.replay.values import Values
+from seismograd.replay.values import Given, Values
 
 _COLLECTIVE = ("FSDP", "FullyShardedDataParallel")
 
 
 class CannotReplayError(Exception):
     """The step cannot be run again; the message says why."""
+
+
+class _ReentrantError(Exception):
+    """A reentrant checkpoint refuses `autograd.grad`."""
 
 
 @dataclass
@@ -84,7 +88,7 @@ class Investigation:
     def _with_micro_batch(self, origin: Origin, glue: Glue, at: int) -> Origin:
         if len(self._glues) < 2:
             return origin
-        facts = {**origin.facts, "micro_batch": self._glues.index(glue), "micro_batches": len(self._glues)}
+        facts = {**origin.facts, "micro_batch": self._glues.index(glue) + 1, "micro_batches": len(self._glues)}
         return replace(origin, facts=facts)
 
     def _calls_of(self, glue: Glue) -> list[Call]:
@@ -137,11 +141,7 @@ class Investigation:
 
     def _bad_input(self, call: Call, known: Known) -> Origin:
         value, count, index = bad_places(known.tensor)
-        facts: dict[str, Any] = {"argument": known.name}
-        if known.tensor.ndim:
-            numbers = ~torch.isfinite(known.tensor)
-            facts["samples"] = int(numbers.reshape(len(numbers), -1).any(1).sum()) if numbers.numel() else 0
-            facts["of_samples"] = len(known.tensor)
+        facts: dict[str, Any] = {"argument": known.name, **_samples(known.tensor)}
         return _told_at(
             call.spot,
             self._names.get(id(unwrapped(call.module))) if call.ours else None,
@@ -180,7 +180,7 @@ class Investigation:
         facts, note, sure = dict(origin.facts), origin.note, origin.sure
         same_module = [one for one in self._calls if one.module is call.module]
         if len(same_module) > 1 and len(self._glues) < 2:
-            facts |= {"call": same_module.index(call), "calls": len(same_module)}
+            facts |= {"call": same_module.index(call) + 1, "calls": len(same_module)}
         for kind, enabled, dtype in call.autocast.kinds:
             if enabled:
                 facts["autocast"] = f"{kind} {str(dtype).removeprefix('torch.')}"
@@ -200,69 +200,60 @@ class Investigation:
     # -- between the modules -------------------------------------------------------------------------------------
 
     def _in_glue(self, glue: Glue, values: Values, edge: Edge) -> Origin | None:
+        """What the loop's own graph says about a bad value in it."""
         found = values.culprit(edge)
-        if found is None:
-            return None
-        (kind, what), sure = found
-        if kind == "call":
-            return None  # that call has been looked at: it was meant
-        if kind == "leaf":
+        if found is None or found.edge[0] == "call":
+            return None  # a call has been looked at before: what is infinite there is meant
+        if found.edge[0] == "leaf":
             return Origin("", note="a parameter was not finite before the step", sure=False)
-        node = glue.nodes[what]
+        node = glue.nodes[found.edge[1]]
         given = [(one.name, one.value) for one in values.given(node) if one.value is not None]
-        bad = [(name, value) for name, value in given if is_bad(value)]
-        value = values.of(("node", what))
+        if found.brought is not None:
+            return self._brought(node, found.brought, given)
+        if node.line.twice:
+            again = self._in_calls_backward(glue)
+            if again is not None:
+                return again
+        value = values.of(found.edge)
         assert value is not None
-        phase = "loss"
-        facts: dict[str, Any] = {}
-        shown = value
-        if bad and node.op.endswith(("_loss", "_entropy", "_div", "logits", "entropy_loss")):
-            name, shown = bad[0]
-            phase, facts["argument"] = "input", f"{name} of {node.op.removeprefix('aten.')}"
-            if shown.ndim:
-                facts["samples"] = int((~torch.isfinite(shown)).reshape(len(shown), -1).any(1).sum())
-                facts["of_samples"] = len(shown)
-        first, count, index = bad_places(shown)
-        return _told_at(
-            node.spot,
-            None,
-            phase=phase,
-            op=node.op if phase == "loss" else None,
-            value=first,
-            bad=count,
-            size=shown.numel(),
-            index=index,
-            shape=tuple(shown.shape),
-            dtype=str(shown.dtype).removeprefix("torch."),
-            inputs=tuple(operand(name, one) for name, one in given[:4]),
-            arguments={name: one for name, one in node.scalars.items() if isinstance(one, (bool, int, float, str))},
-            facts=facts,
-            sure=sure and node.spot is not None,
-            note=_why_unsure(node, sure),
-        )
+        return _of_node(node, value, given, phase="loss", sure=found.sure)
+
+    def _brought(self, node: Node, brought: Given, given: list[tuple[str, Tensor]]) -> Origin:
+        """An op of the loop got something bad from outside of the graph: a target, or what was made without it."""
+        assert brought.value is not None
+        is_data = node.op.endswith(("_loss", "_entropy", "_div", "_logits"))
+        if not is_data:
+            told = _of_node(node, brought.value, given, phase="loss", sure=False)
+            return replace(told, note=f"`{brought.name}` was not finite when it came, from code that keeps no graph")
+        facts = {"argument": f"{brought.name} of {node.op.removeprefix('aten.')}", **_samples(brought.value)}
+        told = _of_node(node, brought.value, given, phase="input")
+        return replace(told, facts=facts, where=replace(told.where, op=None))
 
     # -- backward ------------------------------------------------------------------------------------------------
 
     def _in_backward(self, glue: Glue) -> Origin | None:
         culprit = self._backward_culprit(glue)
-        if culprit is not None:
-            return self._node_in_backward(glue, culprit)
+        return self._node_in_backward(glue, culprit) if culprit is not None else self._in_calls_backward(glue)
+
+    def _in_calls_backward(self, glue: Glue) -> Origin | None:
+        """The calls whose output got a finite gradient and whose own gradients are not finite."""
         reason: CannotReplayError | None = None
         for call in reversed(self._calls_of(glue)):
-            reached = [output for output in call.outputs if output.reached]
-            if any(output.gradient is not None and is_bad(output.gradient) for output in reached):
-                continue
-            try:
-                rerun = self._run(call, backward=True)
-            except CannotReplayError as why:
-                reason = reason or why
-                continue
-            bad = [gradient for gradient in rerun.gradients if is_bad(gradient)]
-            if not bad:
-                continue
-            origin = self._explained(rerun, bad, glue, None)
-            if origin is not None:
-                return _in_backward_after_all(origin)
+            for turn in range(max((len(output.arrived) for output in call.outputs), default=0)):
+                arrived = [output.arrived[-1 - turn] for output in call.outputs if turn < len(output.arrived)]
+                if any(is_bad(gradient) for gradient in arrived):
+                    continue
+                try:
+                    rerun = self._with_backward(call, turn)
+                except CannotReplayError as why:
+                    reason = reason or why
+                    continue
+                bad = [gradient for gradient in rerun.gradients if is_bad(gradient)]
+                origin = self._explained(rerun, bad, glue, None) if bad else None
+                if origin is not None:
+                    return origin
+            if any(output.reached and not output.arrived for output in call.outputs):
+                reason = reason or CannotReplayError("the gradient of the model's output was too large to be kept")
         if reason is not None:
             raise reason
         return None
@@ -279,39 +270,32 @@ class Investigation:
         return None
 
     def _node_in_backward(self, glue: Glue, node: Node) -> Origin:
+        values = Values(glue)
+        for one in values.given(node):
+            if one.value is not None and is_bad(one.value) and one.edge[0] == "node":
+                made = self._in_glue(glue, values, one.edge)  # forward made it, and hid it from the loss
+                if made is not None:
+                    where = replace(made.where, phase="backward")
+                    return replace(made, phase="backward", forward_op=made.where.op, where=where)
         shown = next(one for one in node.left if one is not None and is_bad(one))
-        first, count, index = bad_places(shown)
-        given = [(one.name, one.value) for one in Values(glue).given(node) if one.value is not None]
+        given = [(one.name, one.value) for one in values.given(node) if one.value is not None]
         arrived = [one for one in node.arrived if one is not None]
         facts: dict[str, Any] = {}
-        if arrived and arrived[0].shape == shown.shape and (numbers := plain(shown)) is not None:
-            incoming = plain(arrived[0])
-            if incoming is not None:
-                facts["gradient_zero"] = bool((incoming[~torch.isfinite(numbers)] == 0).all())
-        return _told_at(
-            node.spot,
-            None,
-            phase="backward",
-            op=node.op,
-            forward_op=node.op,
-            value=first,
-            bad=count,
-            size=shown.numel(),
-            index=index,
-            shape=tuple(shown.shape),
-            dtype=str(shown.dtype).removeprefix("torch."),
-            inputs=tuple(operand(name, one) for name, one in given[:4])
-            + tuple(operand("grad", one) for one in arrived[:1]),
-            arguments={name: one for name, one in node.scalars.items() if isinstance(one, (bool, int, float, str))},
-            facts=facts,
-            sure=node.spot is not None,
-            note=_why_unsure(node, True),
-        )
+        numbers, incoming = plain(shown), plain(arrived[0]) if arrived else None
+        if numbers is not None and incoming is not None and incoming.shape == numbers.shape:
+            facts["gradient_zero"] = bool((incoming[~torch.isfinite(numbers)] == 0).all())
+        told = _of_node(node, shown, given, phase="backward")
+        inputs = (*told.inputs, *(operand("grad", one) for one in arrived[:1]))
+        return replace(told, forward_op=node.op, inputs=inputs, facts=facts)
 
     # -- the second run ------------------------------------------------------------------------------------------
 
-    def _run(self, call: Call, *, backward: bool = False) -> Rerun:
-        """Makes the call again, and the backward pass from the gradients that arrived at its outputs."""
+    def _run(self, call: Call, *, turn: int | None = None, accumulate: bool = False) -> Rerun:
+        """Makes the call again, and the backward pass from the gradients that arrived at its outputs.
+
+        `turn` says from which of them, the last one being 0; `None`: only forward. `accumulate` has gradients put where
+        the user's are, which reentrant checkpoints need.
+        """
         self._check(call)
         module = unwrapped(call.module)
         tensors = [tensor for tensor, _ in call.versions]
@@ -348,17 +332,25 @@ class Investigation:
                     output = module(*args, **kwargs)
                     rerun.outputs = tensors_in(output, "output")
                     self._compare(rerun)
-                    if backward:
-                        rerun.gradients = self._gradients(call, rerun, module, list(aliases.values()))
+                    if turn is not None:
+                        wanted: list[Tensor] = [p for p in module.parameters() if p.requires_grad]
+                        wanted += [one for one in aliases.values() if one.requires_grad]
+                        rerun.gradients = self._gradients(rerun, turn, wanted, accumulate)
             except CollectiveError as why:
                 raise CannotReplayError(f"the step was not run again: {why}") from None
-            except CannotReplayError:
+            except (CannotReplayError, _ReentrantError):
                 raise
             except torch.OutOfMemoryError:
                 raise CannotReplayError("there was not enough memory to run the step again") from None
             except Exception as error:
                 raise CannotReplayError(f"the second run of the step raised {type(error).__name__}: {error}") from None
         return rerun
+
+    def _with_backward(self, call: Call, turn: int) -> Rerun:
+        try:
+            return self._run(call, turn=turn)
+        except _ReentrantError:
+            return self._run(call, turn=turn, accumulate=True)
 
     def _check(self, call: Call) -> None:
         if call.changed():
@@ -381,50 +373,32 @@ class Investigation:
             if other is None or not same(output.tensor, other):
                 rerun.reproduced = False
 
-    def _gradients(self, call: Call, rerun: Rerun, module: nn.Module, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def _gradients(self, rerun: Rerun, turn: int, wanted: Sequence[Tensor], accumulate: bool) -> list[Tensor]:
         now = dict(rerun.outputs)
         outputs: list[Tensor] = []
         arriving: list[Tensor] = []
-        for output in call.outputs:
+        for output in rerun.call.outputs:
             tensor = now.get(output.path)
-            if tensor is None or not output.reached or not tensor.requires_grad:
-                continue
-            if output.gradient is None:
-                raise CannotReplayError("the gradient of the model's output was too large to be kept")
-            gradient = output.gradient.detach()
-            if self._scale != 1.0:
-                gradient = gradient / self._scale
-            outputs.append(tensor)
-            arriving.append(gradient.to(tensor.dtype))
-        wanted: list[Tensor] = [p for p in module.parameters() if p.requires_grad]
-        wanted += [one for one in inputs if one.requires_grad]
+            if tensor is not None and turn < len(output.arrived) and tensor.requires_grad:
+                gradient = output.arrived[-1 - turn].detach()
+                outputs.append(tensor)
+                arriving.append((gradient / self._scale if self._scale != 1.0 else gradient).to(tensor.dtype))
         if not outputs or not wanted:
             return []
+        if accumulate:
+            if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in wanted):
+                raise CannotReplayError("a reentrant checkpoint with hooks on the parameters cannot be run again")
+            for one in wanted:
+                one.grad = None
+            torch.autograd.backward(outputs, arriving)
+            return [one.grad for one in wanted if one.grad is not None]
         try:
             found = torch.autograd.grad(outputs, wanted, arriving, allow_unused=True)
         except RuntimeError as error:
-            if "checkpoint" not in str(error).lower():
-                raise
-            return self._gradients_by_backward(module, wanted, outputs, arriving, rerun)
+            if "checkpoint" in str(error).lower():
+                raise _ReentrantError from None
+            raise
         return [one for one in found if one is not None]
-
-    def _gradients_by_backward(
-        self,
-        module: nn.Module,
-        wanted: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        arriving: Sequence[Tensor],
-        rerun: Rerun,
-    ) -> list[Tensor]:
-        """For reentrant checkpoints, which know no other way. The graph is gone, so forward is run once more."""
-        if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in wanted):
-            raise CannotReplayError(
-                "a reentrant checkpoint and hooks on the parameters do not go together in a second run"
-            )
-        for one in wanted:
-            one.grad = None
-        torch.autograd.backward(list(outputs), list(arriving))
-        return [one.grad for one in wanted if one.grad is not None]
 
     def _known(self, call: Call, module: nn.Module) -> dict[int, Known]:
         """Tensors that are there before the run, by their storage."""
@@ -489,14 +463,35 @@ def _told_at(spot: Spot | None, module: str | None, *, phase: str, op: str | Non
     return origin_at(Place(spot, None, module), phase=phase, op=op, **told)
 
 
-def _why_unsure(node: Node, sure: bool) -> str | None:
+def _of_node(
+    node: Node, shown: Tensor, given: Sequence[tuple[str, Tensor]], *, phase: str, sure: bool = True
+) -> Origin:
+    """What is known of an op of the loop's own; `shown` is what is bad about it."""
+    first, count, index = bad_places(shown)
+    note = None if sure else "not everything that went into the op is known"
     if node.spot is None:
-        return "the line is not known: the node was made where lines are not noted"
-    return None if sure else "not everything that went into the op is known"
+        note = "the line is not known: the op ran where lines are not noted"
+    return _told_at(
+        node.spot,
+        None,
+        phase=phase,
+        op=node.op,
+        value=first,
+        bad=count,
+        size=shown.numel(),
+        index=index,
+        shape=tuple(shown.shape),
+        dtype=str(shown.dtype).removeprefix("torch."),
+        inputs=tuple(operand(name, one) for name, one in given[:4]),
+        arguments={name: one for name, one in node.scalars.items() if isinstance(one, (bool, int, float, str))},
+        sure=sure and node.spot is not None,
+        note=note,
+    )
 
 
-def _in_backward_after_all(origin: Origin) -> Origin:
-    """Forward made it, but its output was finite: only the gradient suffers."""
-    if origin.phase != "forward":
-        return origin
-    return replace(origin, phase="backward", forward_op=origin.where.op, where=replace(origin.where, phase="backward"))
+def _samples(tensor: Tensor) -> dict[str, int]:
+    """How many samples hold something bad, of how many."""
+    if not tensor.ndim or not tensor.numel():
+        return {}
+    bad = (~torch.isfinite(tensor)).reshape(len(tensor), -1).any(1)
+    return {"samples": int(bad.sum()), "of_samples": len(tensor)}

@@ -13,8 +13,8 @@ import torch
 import torch.fx.traceback
 from torch import Tensor, nn
 
-from seismograd.places import Spot, caller, nearest
-from seismograd.replay.glue import Glue
+from seismograd.places import Spot, caller, chain
+from seismograd.replay.glue import Glue, Line
 from seismograd.replay.numbers import tensors_in
 
 MOST_BYTES = 256 * 2**20
@@ -85,8 +85,10 @@ class Output:
     tensor: Tensor | None
     node: Any = None
     number: int = 0
-    gradient: Tensor | None = None
+    arrived: list[Tensor] = field(default_factory=list)
+    """The gradients that came to it, one for each backward pass: the first, and the last two."""
     reached: bool = False
+    counted: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -238,8 +240,10 @@ class Recorder:
             if call.backward < 0 and any(output.reached for output in call.outputs):
                 call.backward = len(self.glues) - 1
             for output in call.outputs:
-                if output.gradient is not None and self._afford(output.gradient) is None:
-                    output.gradient = None
+                if output.arrived and not output.counted:
+                    output.counted = True
+                    if self._afford(output.arrived[-1]) is None:
+                        output.arrived = []
         self.arm()
 
     def step_over(self) -> None:
@@ -279,7 +283,7 @@ class Recorder:
         frame = sys._getframe(1)
         if "_functorch" in frame.f_code.co_filename and self._original is not None:
             return self._original()  # torch asks for itself
-        return nearest(frame)[0]
+        return Line(chain(frame), torch._C._current_graph_task_id() != -1)
 
 
 def _cuda() -> bool:
@@ -297,8 +301,10 @@ class _Arrival:
     def __call__(self, gradients: Sequence[Tensor | None]) -> None:
         output = self._output
         output.reached = True
-        if output.number < len(gradients):
-            output.gradient = gradients[output.number]
+        gradient = gradients[output.number] if output.number < len(gradients) else None
+        if gradient is not None:
+            del output.arrived[1:-1]
+            output.arrived.append(gradient)
 
 
 def _differ(one: Any, other: Any) -> bool:

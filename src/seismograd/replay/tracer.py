@@ -48,6 +48,10 @@ class Place:
     op: str | None = None
     """The op that ran there, of the forward pass; `USERS` for code of the user's own that runs in backward."""
 
+    def __iter__(self) -> Iterator[str]:
+        """As torch joins the lines of a traceback, should it print one."""
+        return iter(self.spot or ())
+
 
 @dataclass(slots=True)
 class Bad:

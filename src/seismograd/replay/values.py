@@ -17,6 +17,9 @@ _NO_GRADIENT = frozenset(
 """Tensor arguments that have no edge in the graph of most ops."""
 
 
+_SHIFTS = ("aten.add", "aten.sub", "aten.rsub")
+
+
 @dataclass(slots=True)
 class Given:
     """An input of a node: its value where it is known, and where it comes from."""
@@ -33,6 +36,7 @@ class Values:
         self._glue = glue
         self._known: dict[int, Tensor | None] = {}
         self._consumed: dict[int, Tensor] = {}
+        self._doubtful: set[int] = set()  # computed with a constant that nobody kept
         for node in glue.nodes:
             for name, edge in _arguments(node):
                 if edge[0] == "node" and name in node.saved:
@@ -62,7 +66,14 @@ class Values:
             self._known[number] = None  # a graph has no circles, but a limit costs nothing
             node = self._glue.nodes[number]
             self._known[number] = node.saved["result"] if "result" in node.saved else self._computed(node)
+            lacks = node.op in _SHIFTS and ("none", None) in node.edges
+            if "result" not in node.saved and (lacks or any(self._is_doubtful(one) for one in self.given(node))):
+                self._doubtful.add(number)
         return self._known[number]
+
+    def _is_doubtful(self, given: Given) -> bool:
+        kind, what = given.edge
+        return kind == "node" and what in self._doubtful and what not in self._consumed
 
     def given(self, node: Node) -> list[Given]:
         """What went into the op."""
@@ -78,6 +89,9 @@ class Values:
         if packet is None:
             return None
         given = {one.name: one.value for one in self.given(node) if one.value is not None}
+        if node.op in _SHIFTS and len(given) == 1 and ("none", None) in node.edges:
+            (known,) = given.values()  # a constant that nobody kept: most are finite
+            given = {"self": known, "other": torch.zeros((), dtype=known.dtype, device=known.device)}
         for overload in packet.overloads():
             function = getattr(packet, overload)
             arguments = _filled(function._schema, given, node.scalars)
@@ -95,29 +109,32 @@ class Values:
 
     # -- where it went bad ---------------------------------------------------------------------------------------
 
-    def culprit(self, edge: Edge) -> tuple[Edge, bool] | None:
-        """Walks back from a bad value to the node that made it out of finite ones, or to the call or leaf it came from.
+    def culprit(self, edge: Edge) -> Culprit | None:
+        """Walks back from a bad value to the node that made it out of finite ones, or to what brought it in.
 
-        Says too whether everything that went into it is known to be finite. `None` if the value is not known to be bad.
+        `None` if the value is not known to be bad.
         """
         value = self.of(edge)
         if value is None or not is_bad(value):
             return None
         while edge[0] == "node":
-            given = self.given(self._glue.nodes[edge[1]])
+            node = self._glue.nodes[edge[1]]
+            given = self.given(node)
             bad = [one for one in given if one.value is not None and is_bad(one.value)]
             further = next((one.edge for one in bad if one.edge[0] != "none"), None)
+            if further is None and bad:
+                return Culprit(edge, bad[0])
             if further is None:
                 unknown = [one.edge for one in given if one.value is None and one.edge[0] != "none"]
-                beyond = next((found for one in unknown if (found := self._beyond(one)) is not None), None)
-                if beyond is None:
-                    return edge, not unknown or self._must_make_it(edge, given)
-                further = beyond
+                further = next((found for one in unknown if (found := self._beyond(one)) is not None), None)
+                if further is None:
+                    doubtful = node.op in _SHIFTS and ("none", None) in node.edges
+                    return Culprit(edge, sure=not (unknown or doubtful or any(self._is_doubtful(one) for one in given)))
             edge = further
-        return edge, True
+        return Culprit(edge)
 
     def _beyond(self, edge: Edge) -> Edge | None:
-        """The nearest bad value behind one that is not known."""
+        """The nearest bad value behind one that is not known, or the nearest op that got one from outside."""
         waiting, seen = [edge], 0
         while waiting and seen < 100:
             one = waiting.pop(0)
@@ -128,16 +145,22 @@ class Values:
                     return one
                 continue
             if one[0] == "node":
-                waiting += self._glue.nodes[one[1]].edges
+                node = self._glue.nodes[one[1]]
+                if any(given.value is not None and is_bad(given.value) for given in self.given(node)):
+                    return one
+                waiting += node.edges
         return None
 
-    def _must_make_it(self, edge: Edge, given: list[Given]) -> bool:
-        """Whether the op makes such a value from what is known of its inputs alone."""
-        node = self._glue.nodes[edge[1]]
-        if any(one.value is None for one in given if one.edge[0] != "none"):
-            return False
-        value = self._computed(node)
-        return value is not None and is_bad(value)
+
+@dataclass(slots=True)
+class Culprit:
+    """Where a bad value comes from."""
+
+    edge: Edge
+    brought: Given | None = None
+    """The input that was bad when it came, though nothing in the graph made it."""
+    sure: bool = True
+    """Whether everything that went into it is known to be finite."""
 
 
 def _arguments(node: Node) -> list[tuple[str, Edge]]:

@@ -193,6 +193,8 @@ class Scout:
         self._refused: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._spent, self._began = 0.0, perf_counter()
         self._closed = False
+        if replay:
+            self._recorder().arm()
         patches.listen(self, losses=True)
 
     # -- events --------------------------------------------------------------------------------------------------
@@ -269,13 +271,16 @@ class Scout:
     @_guarded
     def _record(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Nothing is known to train on this thread yet: the first step of a training begins like this."""
+        with torch.no_grad():
+            self._recorder().module_starts(module, args, kwargs, True)
+
+    def _recorder(self) -> Recorder:
         recorder = self._recorders.get(get_ident())
         if recorder is None:
             from seismograd.replay.recorder import Recorder
 
             recorder = self._recorders[get_ident()] = Recorder(_BEFORE)
-        with torch.no_grad():
-            recorder.module_starts(module, args, kwargs, True)
+        return recorder
 
     @_guarded
     def module_ended(self, module: nn.Module, output: Any) -> None:
