@@ -26,9 +26,10 @@ check: .venv/.dev ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/.base ## what watching costs, and how judging scales
+bench: .venv/.bench ## what watching costs, how judging scales, who finds where a NaN was made
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/judge.py
+	$(BIN)/python benchmarks/localisation.py
 
 format: .venv/.dev ## let ruff format and mend the code
 	$(BIN)/ruff format
@@ -55,4 +56,9 @@ clean: ## remove .venv and everything else that was made here
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing what is needed to test; torch is large, the first time takes a while" >&2
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch .venv/.base $@
+
+.venv/.bench: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing what is needed to measure; torch is large, the first time takes a while" >&2
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[bench]'
 	@touch .venv/.base $@

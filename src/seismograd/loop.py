@@ -689,7 +689,6 @@ class Loop:
                 self._recorder.arm()
         self.governor.spend(perf_counter() - now)
 
-    @_safely
     def _training_goes_on(self) -> None:
         """A forward pass with gradients begins: what came before it is over."""
         self._settle()

@@ -38,7 +38,8 @@ def blame_update(reading: Reading, before: Reading | None, watched: Watched) -> 
         facts |= _state(optimizer, parameter, group)
         groups = [each for one in watched.optimizers for each in one.param_groups]  # numbered as in a reading
         number = next((at for at, each in enumerate(groups) if each is group), None)
-        facts |= {"lr": lr for lr in [before.scalars.get(f"lr/{number}")] if lr is not None}  # a schedule moved it
+        if (lr := before.scalars.get(f"lr/{number}")) is not None:
+            facts["lr"] = lr  # a schedule may have moved it since
     facts["made_by"] = _made_by(facts, parameter)
     if reading.step > before.step + 1:
         facts["not_read"] = reading.step - before.step - 1
