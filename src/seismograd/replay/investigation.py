@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,8 +16,9 @@ from seismograd.places import Spot
 from seismograd.records import Origin
 from seismograd.replay.glue import Edge, Glue, Node
 from seismograd.replay.numbers import bad_places, holds_nan, is_bad, mapped, operand, plain, same, tensors_in
-from seismograd.replay.recorder import Call, Recorder
+from seismograd.replay.recorder import Autocast, Call, Recorder
 from seismograd.replay.rewind import Rewind, as_it_was, silenced
+from seismograd.replay.statements import Statement, names_in, statement_at, tensors_bound
 from seismograd.replay.tracer import Bad, CollectiveError, Known, Place, Tracer, lines_noted, origin_at, storage_of
 from seismograd.replay.values import Given, Values
 
@@ -140,11 +141,15 @@ class Investigation:
         return self._bad_input(rerun.call, known)
 
     def _bad_input(self, call: Call, known: Known) -> Origin:
+        module = self._names.get(id(unwrapped(call.module))) if call.ours else None
+        return self._bad_input_at(call.spot, module, known)
+
+    def _bad_input_at(self, spot: Spot | None, module: str | None, known: Known) -> Origin:
         value, count, index = bad_places(known.tensor)
         facts: dict[str, Any] = {"argument": known.name, **_samples(known.tensor)}
         return _told_at(
-            call.spot,
-            self._names.get(id(unwrapped(call.module))) if call.ours else None,
+            spot,
+            module,
             phase="input",
             op=None,
             value=value,
@@ -208,6 +213,10 @@ class Investigation:
             return Origin("", note="a parameter was not finite before the step", sure=False)
         node = glue.nodes[found.edge[1]]
         given = [(one.name, one.value) for one in values.given(node) if one.value is not None]
+        if found.brought is not None or not found.sure:
+            evaluated = self._evaluated(statement_at(node.line.spots), glue)
+            if evaluated is not None:
+                return evaluated
         if found.brought is not None:
             return self._brought(node, found.brought, given)
         if node.line.twice:
@@ -228,6 +237,48 @@ class Investigation:
         facts = {"argument": f"{brought.name} of {node.op.removeprefix('aten.')}", **_samples(brought.value)}
         told = _of_node(node, brought.value, given, phase="input")
         return replace(told, facts=facts, where=replace(told.where, op=None))
+
+    def _evaluated(self, statement: Statement | None, glue: Glue, depth: int = 0) -> Origin | None:
+        """What a statement of the loop shows that is evaluated again, if that gives what the loop got."""
+        if statement is None or depth > 6 or not statement.is_safe():
+            return None
+        expression = statement.expression
+        assert expression is not None
+        variables = tensors_bound(statement.namespace, names_in(expression))
+        calls = self._calls_of(glue)
+        known = self._known_models()
+        for name, tensor in variables.items():
+            known.setdefault(storage_of(tensor), Known(name, "variable", tensor.detach()))
+        autocast = calls[0].autocast if calls else Autocast.now()
+        tracer = Tracer(self._names, known, base=Investigation._evaluated.__code__)
+        tracer.expects = [(call.module, call.randomness.restore) for call in calls]
+        try:
+            with self._stage(tracer, autocast, (), variables.values()), lines_noted(tracer.note_node), tracer:
+                value = statement.value()
+        except Exception:
+            return None
+        results = [tensor for _, tensor in tensors_in(value)]
+        if not any(is_bad(one) for one in results):
+            return None
+        for name in statement.targets:
+            now = statement.namespace.get(name)
+            if isinstance(now, Tensor) and not any(same(now, one) for one in results):
+                return None  # not what the loop got: something in it has changed since
+        source, outsider = tracer.source_of(results)
+        if source is None:
+            return None
+        if outsider is None:
+            assert source.birth is not None
+            where = replace(source.birth.where, phase="loss")
+            return replace(source.birth, phase="loss", where=where)
+        if outsider.kind != "variable":
+            return None
+        made_by = statement.before(outsider.name)
+        if made_by is not None and made_by.is_safe():
+            return self._evaluated(made_by, glue, depth + 1)
+        spot = source.place.spot
+        told = self._bad_input_at(spot, None, outsider)
+        return replace(told, sure=made_by is None, note=None if made_by is None else _made_elsewhere(made_by))
 
     # -- backward ------------------------------------------------------------------------------------------------
 
@@ -302,13 +353,7 @@ class Investigation:
         tracer = Tracer(self._names_with(module), self._known(call, module), base=Investigation._run.__code__)
         tracer.default = call.spot
         rerun = Rerun(call, tracer)
-        rewind = Rewind([module, *self._models.values()], tensors)
-        with ExitStack() as stack:
-            stack.enter_context(rewind)
-            stack.callback(rewind.kept.update, tracer.kept)
-            stack.enter_context(silenced())
-            stack.enter_context(patches.muted(tracer))
-            stack.enter_context(as_it_was(call.autocast))
+        with self._stage(tracer, call.autocast, [module], tensors):
             for each, training in zip(call.module.modules(), call.training, strict=False):
                 each.training = training
             with torch.no_grad():
@@ -345,6 +390,20 @@ class Investigation:
             except Exception as error:
                 raise CannotReplayError(f"the second run of the step raised {type(error).__name__}: {error}") from None
         return rerun
+
+    @contextmanager
+    def _stage(
+        self, tracer: Tracer, autocast: Autocast, modules: Iterable[nn.Module], tensors: Iterable[Tensor]
+    ) -> Iterator[None]:
+        """Where user code may run a second time: nobody hears of it, and everything of torch's is put back."""
+        rewind = Rewind([*modules, *self._models.values()], tensors)
+        with ExitStack() as stack:
+            stack.enter_context(rewind)
+            stack.callback(rewind.kept.update, tracer.kept)
+            stack.enter_context(silenced())
+            stack.enter_context(patches.muted(tracer))
+            stack.enter_context(as_it_was(autocast))
+            yield
 
     def _with_backward(self, call: Call, turn: int) -> Rerun:
         try:
@@ -406,7 +465,13 @@ class Investigation:
         for path, tensor in tensors_in({"args": call.args, "kwargs": call.kwargs}):
             name = path.replace("['args']", "args").replace("['kwargs']", "kwargs")
             known[storage_of(tensor)] = Known(name, "argument", tensor.detach())
-        for prefix, model in {**self._models, "": module}.items():
+        known |= self._known_models(module)
+        return known
+
+    def _known_models(self, *more: nn.Module) -> dict[int, Known]:
+        """The parameters and buffers of the models, by their storage."""
+        known: dict[int, Known] = {}
+        for prefix, model in (*(("", each) for each in more), *self._models.items()):
             dot = f"{prefix}." if prefix else ""
             for name, tensor in model.named_buffers():
                 known[storage_of(tensor)] = Known(_clean(dot + name), "buffer", tensor.detach())
@@ -457,6 +522,10 @@ def _ranks() -> int:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return 1
     return int(distributed.get_world_size())
+
+
+def _made_elsewhere(statement: Statement) -> str:
+    return f"it was made at line {statement.node.lineno}, which cannot be run again"
 
 
 def _told_at(spot: Spot | None, module: str | None, *, phase: str, op: str | None, **told: Any) -> Origin:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import CodeType
@@ -77,7 +77,7 @@ class Known:
 
     name: str
     kind: str
-    """`argument`, `parameter` or `buffer`."""
+    """`argument`, `parameter`, `buffer`, `variable` of the loop's own, or `constant`."""
     tensor: Tensor = field(repr=False)
 
 
@@ -102,8 +102,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, names: Mapping[int, str], known: Mapping[int, Known], *, base: CodeType | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.bad: list[Bad] = []
-        self.kept: dict[int, tuple[Tensor, Tensor]] = {}
-        """By storage: what was written to in the run, and a copy of it as it was before."""
+        self.kept: dict[int, tuple[Tensor, Tensor, Tensor, int]] = {}
+        """By storage: what was written to in the run, a copy of it as it was, the tensor it was written by, its version."""
         self._names, self._known, self._base = names, known, base
         self._writer: dict[int, int] = {}  # by storage: the bad op that wrote it last
         self._born: set[int] = set()
@@ -115,10 +115,17 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.ops = 0
         self.default: Spot | None = None
         """The user's line that called the module, for code that is not the user's own."""
+        self.expects: list[tuple[nn.Module, Callable[[], None]]] = []
+        """Modules that will be called, and what is to be done just before."""
 
     # -- places --------------------------------------------------------------------------------------------------
 
     def module_starts(self, module: nn.Module) -> None:
+        for at, (expected, prepare) in enumerate(self.expects):
+            if expected is module:
+                del self.expects[at]
+                prepare()
+                break
         name = self._names.get(id(module))
         if name is None:
             name = self._modules[-1] if self._modules else None
@@ -213,7 +220,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
                     continue
                 storage = tensor.untyped_storage()
                 whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
-                self.kept[key] = (whole, whole.clone())
+                self.kept[key] = (whole, whole.clone(), tensor, -1 if tensor.is_inference() else tensor._version)
 
     def _note_bad(self, func: Any, given: Any, scalars: Any, output: Tensor, node: Any) -> None:
         place, backward = self._present_place(node)
@@ -246,7 +253,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _is_mask(self, tensor: Tensor) -> bool:
         known = self._known.get(storage_of(tensor))
-        return (known is None or known.kind != "parameter") and only_minus_infinity(tensor)
+        return (known is None or known.kind not in ("parameter", "variable")) and only_minus_infinity(tensor)
 
     def _told(
         self, bad: Bad, given: list[tuple[str, Tensor]], scalars: dict[str, Any], output: Tensor, node: Any
