@@ -59,7 +59,7 @@ class Rewind:
     def __init__(self, modules: Iterable[nn.Module], tensors: Iterable[Tensor] = ()) -> None:
         self._modules = list({id(each): each for module in modules for each in module.modules()}.values())
         self._others = list(tensors)
-        self.kept: dict[int, tuple[Tensor, Tensor]] = {}
+        self.kept: dict[int, tuple[Tensor, Tensor, Tensor, int]] = {}
 
     def __enter__(self) -> Rewind:
         self._randomness = Randomness.now()
@@ -89,7 +89,7 @@ class Rewind:
                 held.clear()
                 held.update(was)
         with torch.no_grad():
-            for whole, copy in self.kept.values():
+            for whole, copy, _, _ in self.kept.values():
                 whole.copy_(copy)
             for buffer, copy in self._buffers:
                 buffer.copy_(copy)
@@ -98,7 +98,8 @@ class Rewind:
                     parameter.requires_grad_(requires_grad)
                 if parameter.grad is not gradient:
                     parameter.grad = gradient
-        moved = [(one, version) for one, version in self._versions if one._version != version]
+        versions = [(one, version) for _, _, one, version in self.kept.values() if version >= 0] + self._versions
+        moved = [(one, version) for one, version in versions if one._version != version]
         if moved:
             torch._C._autograd._unsafe_set_version_counter(
                 tuple(one for one, _ in moved), tuple(version for _, version in moved)

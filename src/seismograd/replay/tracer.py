@@ -103,7 +103,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.bad: list[Bad] = []
         self.kept: dict[int, tuple[Tensor, Tensor, Tensor, int]] = {}
-        """By storage: what was written to in the run, a copy of it as it was, the tensor it was written by, its version."""
+        """By storage: what was written to, a copy of it as it was, the tensor that was written, and its version."""
         self._names, self._known, self._base = names, known, base
         self._writer: dict[int, int] = {}  # by storage: the bad op that wrote it last
         self._born: set[int] = set()
@@ -115,6 +115,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.ops = 0
         self.default: Spot | None = None
         """The user's line that called the module, for code that is not the user's own."""
+        self.looks = True
+        """Whether values are looked at; else it only keeps what is written to."""
         self.expects: list[tuple[nn.Module, Callable[[], None]]] = []
         """Modules that will be called, and what is to be done just before."""
 
@@ -181,6 +183,9 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if schema.is_mutable:
             self._keep_what_is_written(schema, args, kwargs)
         result = func(*args, **kwargs)
+        if not self.looks:
+            self._born.update(storage_of(output) for output in _tensors(result))
+            return result
         newest = self._newest
         node = torch._C._current_autograd_node()
         if newest is not None and newest.op is None and node is None:
