@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from seismograd.protocols import Checker, Detector
 from seismograd.records import Finding, Reading
@@ -15,7 +16,8 @@ class Judge:
     """Holds the checkers of one run and the findings so far.
 
     `on_finding` is called with a new finding, `on_change` with a later version of one.
-    `on_failure(part, error)` is called when a detector raises; that detector is then dropped.
+    `on_failure(part, error)` is called when a detector raises; that detector is then dropped. `explain` may know more
+    about a new finding, as evidence.
     """
 
     def __init__(
@@ -26,6 +28,7 @@ class Judge:
         on_finding: Callable[[Finding], None] | None = None,
         on_change: Callable[[Finding], None] | None = None,
         on_failure: Failure | None = None,
+        explain: Callable[[Finding], Mapping[str, Any]] | None = None,
     ) -> None:
         ignored = set(ignore)
         self.detectors = tuple(d for d in detectors if d.id not in ignored)
@@ -36,6 +39,7 @@ class Judge:
         self._checkers: dict[tuple[int, int | None], list[tuple[Detector, Checker]]] = {}
         self._plans: dict[tuple[object, ...], list[tuple[Detector, Checker]]] = {}
         self._on_finding, self._on_change, self._on_failure = on_finding, on_change, on_failure
+        self._explain = explain
 
     @property
     def findings(self) -> list[Finding]:
@@ -68,6 +72,9 @@ class Judge:
         """Takes a finding from a detector or from outside: merges it if it goes on, and links causes."""
         known = self._findings.get(finding.key)
         if known is None:
+            more = self._explain(finding) if self._explain is not None else None
+            if more:
+                finding = replace(finding, evidence={**finding.evidence, **more})
             if "because" in finding.evidence:  # who adds it knows why, or that nothing else explains it
                 self._given.add(finding.key)
             self._findings[finding.key] = finding

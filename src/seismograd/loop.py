@@ -30,8 +30,14 @@ from seismograd.stats.tensors import norms
 
 P = ParamSpec("P")
 
+Capture = Callable[[Recorder, Mapping[str, nn.Module], Reading, Origin], Origin]
+"""Saves a bad step before the optimizer changes the weights; the origin it returns says where."""
+
 _LONG_ACCUMULATION = 512
 """So many backwards before the first step ever: the loop may never step, and is read all the same."""
+
+_MOST_INSIGHTS = 6
+"""So often in one run a step with finite trouble is run again."""
 
 _NOBODY = -1
 """The owner of gradients that no optimizer of torch's holds."""
@@ -116,15 +122,18 @@ class Loop:
         newest_step: int = -1,
         evaluations: Evaluations | None = None,
         recorder: Recorder | None = None,
+        capture: Capture | None = None,
     ) -> None:
         self.governor = governor
         self._fail, self._blind = fail, blind
         self._given_scaler = scaler
         self._watched = Watched(models, optimizers, loose)
         self._reader = Reader(self._watched, governor, take=take, fail=fail, lag=lag, rank=rank)
-        self._recorder = recorder
+        self._recorder, self._capture = recorder, capture
         if recorder is not None:
             self._reader.investigate = self._investigate
+            self._reader.insight = self.insight
+        self._insights = 0
         self._known_modules: dict[int, tuple[weakref.ref[nn.Module], bool]] = {}
         self._timing = self._reader.timing
         self._moments: dict[int, Moment] = {}
@@ -700,18 +709,34 @@ class Loop:
     def _investigate(self, reading: Reading) -> Origin | None:
         """Where what is not finite in this reading was made: the step is run again, the weights being as they were."""
         began = perf_counter()
+        assert self._recorder is not None
         try:
-            blamed = blame_update(reading, self._reader.last_sound, self._watched)
-            if blamed is not None:
-                return blamed
-            assert self._recorder is not None
-            scalars = reading.plain().scalars
-            return Investigation(
-                self._recorder,
-                self._watched.models,
-                finite_loss=math.isfinite(scalars.get("loss", 0.0)),
-                scale=scalars.get("amp/scale") or 1.0,
-            ).origin()
+            origin = blame_update(reading, self._reader.last_sound, self._watched)
+            if origin is None:
+                scalars = reading.plain().scalars
+                origin = Investigation(
+                    self._recorder,
+                    self._watched.models,
+                    finite_loss=math.isfinite(scalars.get("loss", 0.0)),
+                    scale=scalars.get("amp/scale") or 1.0,
+                ).origin()
+            if self._capture is not None:
+                return self._capture(self._recorder, self._watched.models, reading, origin)
+            return origin
+        finally:
+            self._set_up += perf_counter() - began
+
+    def insight(self) -> dict[str, Any]:
+        """How the gradient of the present step changes from module to module, and which samples carry its loss."""
+        if self._recorder is None or not self._recorder.glues or self._insights >= _MOST_INSIGHTS or self._closed:
+            return {}
+        began = perf_counter()
+        self._insights += 1
+        try:
+            return Investigation(self._recorder, self._watched.models, finite_loss=True).insight()
+        except Exception as error:
+            self._fail("the replay", error)
+            return {}
         finally:
             self._set_up += perf_counter() - began
 

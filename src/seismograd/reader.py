@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seismograd.detectors.running import Window
 from seismograd.governor import Governor
 from seismograd.probes.gradients import Gradients
 from seismograd.probes.learning_rates import LearningRates
@@ -117,6 +118,9 @@ class Reader:
         self.investigate: Callable[[Reading], Origin | None] | None = None
         """Finds out where the values of a reading that are not finite were made."""
         self._investigations = self._skips = 0
+        self.insight: Callable[[], dict[str, Any]] | None = None
+        """Says how the gradient of a step whose loss stands out came about."""
+        self._losses = Window(64)
         self._sound = True
         self.last_sound: Reading | None = None
         """The last reading in which everything was finite."""
@@ -279,7 +283,20 @@ class Reader:
             reading = self._investigated(reading)
         elif "grad/norm" in reading.plain().scalars:
             self.last_sound, self._sound = reading, True
+            if self.insight is not None and reading.series is None and self._stands_out(reading.scalars.get("loss")):
+                reading = replace(reading, insight=self.insight())
         self._take(reading)
+
+    def _stands_out(self, loss: float | None) -> bool:
+        """Whether the loss is far above all of the last ones: what caused it can be seen only now."""
+        if loss is None:
+            return False
+        losses = self._losses
+        out = len(losses) >= _KNOWN and loss > losses.highest + max(
+            8.0 * losses.spread, 2.0 * (losses.highest - losses.median)
+        )
+        losses.add(loss)
+        return out
 
     def _investigated(self, reading: Reading) -> Reading:
         """The reading with its origin: of the first bad one, and of one that comes after the run had recovered."""
@@ -336,6 +353,9 @@ class Reader:
         self._try(probe, call, *args)
         self._governor.spend_on_tables(perf_counter() - began)
 
+
+_KNOWN = 16
+"""After so many losses it is known which one stands out."""
 
 MOST_INVESTIGATIONS = 6
 """So often in one run a bad step is run again."""

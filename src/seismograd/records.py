@@ -194,6 +194,8 @@ class Reading:
     """The optimizer it belongs to where there are several: its scalars then end in `/0`, `/1`."""
     origin: Origin | None = None
     """Where the values that are not finite were made, if that was looked for."""
+    insight: Mapping[str, Any] | None = None
+    """What a second run of a step whose loss stands out showed: gains of the gradient, samples that carry the loss."""
 
     def plain(self) -> Reading:
         """The same reading under the names that a run with one optimizer has."""

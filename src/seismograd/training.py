@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from seismograd.activations import ActivationMonitor
 from seismograd.config import Config, find_config
+from seismograd.detectors.insights import EXPLAINED, evidence_of
 from seismograd.governor import Governor
 from seismograd.history import TrainingHistory, issues_of
 from seismograd.judge import Judge
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from seismograd.by_hand import ByHand
     from seismograd.loop import Loop
+    from seismograd.replay.capture import Captures
 
 _RESERVED = (
     *("loss", "val_loss", "grad/", "lr/", "time/", "memory/", "amp/", "weight_decay/"),
@@ -87,6 +89,7 @@ class TrainingDebugger:
             on_finding=lambda finding: self._tell("write_finding", finding),
             on_change=lambda finding: self._tell("update_finding", finding),
             on_failure=self._failed,
+            explain=self._explained,
         )
         self.complain: Callable[[str], None] | None = None
         """Takes what would be a warning; a script that runs under us has its own warnings."""
@@ -94,6 +97,10 @@ class TrainingDebugger:
         """Knows errors that are not ours, though they came while we were at work."""
         self.replays = True
         """Whether a bad step is run again to say where it went bad."""
+        self.saves_steps = config.capture
+        """Whether a bad step is saved, to be run again later."""
+        self.captures: Captures | None = None
+        """What saves them, once a loop is followed."""
         self._sinks = _sinks(sinks)
         self._loop: Loop | None = None
         self._by_hand: tuple[Any, ByHand] | None = None
@@ -331,6 +338,12 @@ class TrainingDebugger:
             except Exception as error:
                 self._drop(sink, error)
 
+    def _explained(self, finding: Finding) -> dict[str, Any]:
+        """What a second run of the present step tells about a gradient that grows or fades."""
+        if self._loop is None or finding.id not in EXPLAINED:
+            return {}
+        return evidence_of(self._loop.insight(), finding.id)
+
     def _add_times(self, scalars: Mapping[str, float]) -> None:
         times = self._times
         times["readings"] += 1
@@ -399,6 +412,9 @@ class TrainingDebugger:
             warnings.warn(text, RuntimeWarning, stacklevel=4)
         except Exception:  # the user turns warnings into errors: this one must not reach the loop
             print(text, file=sys.stderr)  # noqa: T201
+
+    def _note_capture(self, message: str) -> None:
+        self.events.append({"time": time.time(), "event_type": "capture", "message": message})
 
     def _blind(self, part: str, why: str) -> None:
         """Records that something could not be read from here on."""

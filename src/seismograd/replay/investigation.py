@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from seismograd import patches
 from seismograd.places import Spot
 from seismograd.records import Origin
 from seismograd.replay.glue import Edge, Glue, Node
+from seismograd.replay.insight import Passages, heaviest, unreduced
 from seismograd.replay.numbers import bad_places, holds_nan, is_bad, mapped, operand, plain, same, tensors_in
 from seismograd.replay.recorder import Autocast, Call, Recorder
 from seismograd.replay.rewind import Rewind, as_it_was, silenced
@@ -339,13 +341,63 @@ class Investigation:
         inputs = (*told.inputs, *(operand("grad", one) for one in arrived[:1]))
         return replace(told, forward_op=node.op, inputs=inputs, facts=facts)
 
+    # -- finite trouble ------------------------------------------------------------------------------------------
+
+    def insight(self) -> dict[str, Any]:
+        """How the gradient's norm changes from module to module, and which samples carry the loss: of the newest
+        backward pass. What cannot be found out is left out."""
+        if not self._glues:
+            return {}
+        glue = self._glues[-1]
+        told: dict[str, Any] = {}
+        for call in self._calls_of(glue):
+            if call.ours:
+                told |= self._passages(call)
+        losses = unreduced(glue)
+        if losses is None:
+            losses = self._unreduced_call(glue)
+        return {**told, **(heaviest(losses) if losses is not None else {})}
+
+    def _passages(self, call: Call) -> dict[str, Any]:
+        passages = Passages(self._names_with(unwrapped(call.module)))
+        handle = register_module_forward_hook(passages.after_forward)
+        try:
+            self._with_backward(call, 0, traced=False)
+        except CannotReplayError:
+            return {}
+        finally:
+            handle.remove()
+        return passages.evidence()
+
+    def _unreduced_call(self, glue: Glue) -> Tensor | None:
+        """The same from a loss module that makes one number of all samples."""
+        for kind, what in glue.starts:
+            module = what[0].module if kind == "call" else None
+            if module is None or getattr(module, "reduction", None) not in ("mean", "sum"):
+                continue
+            try:
+                rerun = self._run(what[0], traced=False, reduction="none")
+            except CannotReplayError:
+                return None
+            return rerun.outputs[0][1] if rerun.outputs else None
+        return None
+
     # -- the second run ------------------------------------------------------------------------------------------
 
-    def _run(self, call: Call, *, turn: int | None = None, accumulate: bool = False) -> Rerun:
+    def _run(
+        self,
+        call: Call,
+        *,
+        turn: int | None = None,
+        accumulate: bool = False,
+        traced: bool = True,
+        reduction: str | None = None,
+    ) -> Rerun:
         """Makes the call again, and the backward pass from the gradients that arrived at its outputs.
 
         `turn` says from which of them, the last one being 0; `None`: only forward. `accumulate` has gradients put where
-        the user's are, which reentrant checkpoints need.
+        the user's are, which reentrant checkpoints need. `traced` has every op looked at. `reduction` is given to a
+        loss module for the time being.
         """
         self._check(call)
         module = unwrapped(call.module)
@@ -373,7 +425,10 @@ class Investigation:
 
             args, kwargs = mapped(call.args, alias), mapped(call.kwargs, alias)
             try:
-                with lines_noted(tracer.note_node), tracer:
+                with lines_noted(tracer.note_node) if traced else nullcontext(), tracer:
+                    tracer.looks = traced
+                    if reduction is not None:
+                        module.__dict__["reduction"] = reduction  # put back with all other attributes
                     output = module(*args, **kwargs)
                     rerun.outputs = tensors_in(output, "output")
                     self._compare(rerun)
@@ -405,11 +460,11 @@ class Investigation:
             stack.enter_context(as_it_was(autocast))
             yield
 
-    def _with_backward(self, call: Call, turn: int) -> Rerun:
+    def _with_backward(self, call: Call, turn: int, *, traced: bool = True) -> Rerun:
         try:
-            return self._run(call, turn=turn)
+            return self._run(call, turn=turn, traced=traced)
         except _ReentrantError:
-            return self._run(call, turn=turn, accumulate=True)
+            return self._run(call, turn=turn, traced=traced, accumulate=True)
 
     def _check(self, call: Call) -> None:
         if call.changed():

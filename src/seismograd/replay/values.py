@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -82,6 +82,11 @@ class Values:
             value = node.saved[name] if name in node.saved else self.of(edge)
             found.append(Given(name, value, edge))
         return found
+
+    def again(self, number: int, **changed: Any) -> Tensor | None:
+        """The value of a node's op with other arguments: `reduction=0`."""
+        node = self._glue.nodes[number]
+        return self._computed(replace(node, scalars={**node.scalars, **changed}))
 
     def _computed(self, node: Node) -> Tensor | None:
         """The op, run again."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from seismograd.detectors.insights import evidence_of
 from seismograd.detectors.running import First, Window
 from seismograd.detectors.wording import found, number
 from seismograd.records import Finding, Reading, Severity
@@ -63,6 +65,7 @@ class _Checker:
         "_calm",
         "_detector",
         "_first",
+        "_insight",
         "_level",
         "_lr",
         "_peak",
@@ -82,6 +85,7 @@ class _Checker:
         self._width, self._peak, self._step, self._level, self._reach = 0, 0.0, 0, 0.0, 0.0
         self._spikes: deque[int] = deque(maxlen=64)
         self._lr, self._quiet = 0.0, 0
+        self._insight: Mapping[str, Any] | None = None
         self._calm = self._push = 0.0
 
     def check(self, reading: Reading) -> Finding | None:
@@ -109,7 +113,7 @@ class _Checker:
                 come_down = math.inf
             if loss - level > reach and loss - level > self._detector.share * max(come_down, 0.5 * abs(level)) > 0.0:
                 self._width, self._peak, self._step, self._level, self._reach = 1, loss, reading.step, level, reach
-                self._push = norm
+                self._push, self._insight = norm, reading.insight
                 return None
         if self._calm < norm < math.inf:
             self._calm = norm
@@ -150,6 +154,7 @@ class _Checker:
             "spikes": lately,
             "gradient": float(self._push),
             "largest_before": float(self._calm),
+            **evidence_of(self._insight, limits.id),
         }
         if width == 1:
             advice = [

@@ -59,7 +59,8 @@ def following(detector: str, reading: Reading, advice: list[str]) -> tuple[dict[
     if cause is not None:
         return {"because": cause}, [f"It follows from `{cause}` of this step: mend that."]
     note = _sentence(origin.note or "Where it began could not be found out")
-    return {"note": note}, [*advice, note]
+    kept = {name: origin.facts[name] for name in ("capture", "capture_note") if name in origin.facts}
+    return {"note": note, **kept}, [*advice, note]
 
 
 def place_of(origin: Origin) -> Where:
