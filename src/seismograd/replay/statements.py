@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from seismograd.places import Spot, is_users
 
@@ -31,6 +32,9 @@ _PLAIN = frozenset(
 )
 _FOUNDATION = ("torch", "math", "numpy", "operator", "einops")
 _NEVER = frozenset(("backward", "step", "zero_grad", "save", "load", "manual_seed", "seed", "compile"))
+
+_IN_PLACE = frozenset(("sort", "put", "resize"))
+"""Methods that give a new tensor, but change a list or an array."""
 
 _CHANGES = ("set_", "use_", "register_", "enable_")
 """How functions of torch begin that change its state."""
@@ -168,25 +172,38 @@ _UNKNOWN = object()
 class _Safety:
     """Whether code has no effect but its value, as far as can be told from its source and what its names mean."""
 
-    def __init__(self, namespace: Mapping[str, Any], own: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, namespace: Mapping[str, Any], own: frozenset[str] = frozenset(), made: frozenset[str] = frozenset()
+    ) -> None:
         self._namespace, self._own = namespace, own
+        self._made = made
+        """Those of its own names that stand for lists and dicts which it makes itself."""
 
     def allows(self, node: ast.AST, depth: int) -> bool:
         if isinstance(node, (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Lambda)):
             return False
-        if isinstance(node, ast.Call) and not self._may_call(node.func, depth):
+        if isinstance(node, ast.Name) and _is_used_up(self._meaning(node)):
+            return False
+        if isinstance(node, ast.Subscript) and not _is_harmless(self._meaning(node.value)):
+            return False
+        if isinstance(node, ast.Call) and not self._may_call(node, depth):
             return False
         return all(self.allows(child, depth) for child in ast.iter_child_nodes(node))
 
-    def _may_call(self, function: ast.expr, depth: int) -> bool:
+    def _may_call(self, call: ast.Call, depth: int) -> bool:
+        function = call.func
         meant = self._meaning(function)
         if meant is _UNKNOWN:
-            if not isinstance(function, ast.Attribute):
+            owner = self._meaning(function.value) if isinstance(function, ast.Attribute) else None
+            if not isinstance(function, ast.Attribute) or not _is_harmless(owner):
                 return False
             name = function.attr
-            if isinstance(function.value, ast.Name) and function.value.id in self._own:
+            if isinstance(owner, (list, np.ndarray)) and name in _IN_PLACE:
+                return False
+            if isinstance(function.value, ast.Name) and function.value.id in self._made:
                 return name not in _NEVER  # a list of the function's own
-            return name not in _NEVER and not name.endswith("_") and hasattr(Tensor, name)
+            changes = name in _NEVER or name.endswith("_") or name.startswith(_CHANGES)
+            return not changes and hasattr(Tensor, name)
         if isinstance(meant, nn.Module):
             return True
         if isinstance(function, ast.Attribute) and (function.attr in _NEVER or function.attr.endswith("_")):
@@ -197,13 +214,21 @@ class _Safety:
         if isinstance(meant, MethodType):
             return False
         if isinstance(meant, FunctionType) and is_users(meant.__code__.co_filename):
-            return depth < _DEEPEST and _is_safe_function(meant, depth + 1)
+            return depth < _DEEPEST and _is_safe_function(meant, self._passed(meant, call), depth + 1)
         home = getattr(meant, "__module__", None) or getattr(getattr(meant, "__objclass__", None), "__module__", "")
         if ".random" in str(home) or ".distributed" in str(home) or name.startswith(_CHANGES):
             return False
         if isinstance(meant, (BuiltinFunctionType, np.ufunc)) or type(meant).__name__ == "method_descriptor":
             return True
         return str(home).partition(".")[0] in _FOUNDATION
+
+    def _passed(self, function: FunctionType, call: ast.Call) -> dict[str, Any]:
+        """What the arguments of a call stand for, by the names of the parameters, where that is known."""
+        code = function.__code__
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        given = [*zip(names, call.args, strict=False), *((each.arg, each.value) for each in call.keywords)]
+        meanings = {name: self._meaning(value) for name, value in given if name is not None}
+        return {name: meaning for name, meaning in meanings.items() if meaning is not _UNKNOWN}
 
     def _meaning(self, function: ast.expr) -> Any:
         """What a name, or an attribute of a module or class, stands for."""
@@ -224,7 +249,22 @@ _STATEMENTS = (
 )
 
 
-def _is_safe_function(function: FunctionType, depth: int) -> bool:
+_DISPLAYS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
+
+
+def _is_used_up(meant: Any) -> bool:
+    """Whether going through it a second time takes something away from the loop: an iterator, or a loader of data."""
+    return isinstance(meant, (Iterator, DataLoader)) and not isinstance(meant, Tensor)
+
+
+def _is_harmless(meant: Any) -> bool:
+    """Whether methods and subscripts of it are no code of the user's; what is not known will be a tensor."""
+    return meant is _UNKNOWN or isinstance(
+        meant, (Tensor, nn.Module, ModuleType, type, int, float, str, tuple, list, dict, np.ndarray, np.generic)
+    )
+
+
+def _is_safe_function(function: FunctionType, passed: Mapping[str, Any], depth: int) -> bool:
     tree = _tree(function.__code__.co_filename)
     if tree is None:
         return False
@@ -242,6 +282,7 @@ def _is_safe_function(function: FunctionType, depth: int) -> bool:
         return False
     own = {argument.arg for argument in (*body.args.posonlyargs, *body.args.args, *body.args.kwonlyargs)}
     assigned: set[str] = set()
+    made: set[str] = set()
     for node in _own_nodes(body):
         if isinstance(node, ast.stmt) and not isinstance(node, _STATEMENTS):
             return False
@@ -252,9 +293,12 @@ def _is_safe_function(function: FunctionType, depth: int) -> bool:
             if isinstance(target, ast.Subscript) and getattr(target.value, "id", None) not in assigned:
                 return False
             assigned.update(names)
+            if isinstance(node, ast.Assign) and isinstance(node.value, _DISPLAYS):
+                made.update(names)
     cells = (cell.cell_contents for cell in function.__closure__ or ())
     closure = dict(zip(function.__code__.co_freevars, cells, strict=True))
-    safety = _Safety({**function.__globals__, **closure}, frozenset(own | assigned))
+    known = {**function.__globals__, **closure, **{name: passed[name] for name in passed.keys() - assigned}}
+    safety = _Safety(known, frozenset((own - passed.keys()) | assigned), frozenset(made - own))
     return all(safety.allows(node, depth) for node in body.body)
 
 
