@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -23,21 +22,15 @@ from seismograd.probes.validation import Evaluations, Validation
 from seismograd.probes.watched import Watched
 from seismograd.reader import Measured, Moment, Reader, scale_of
 from seismograd.records import Origin, Reading
-from seismograd.replay.investigation import Investigation
 from seismograd.replay.recorder import Recorder
-from seismograd.replay.updates import blame_update
+from seismograd.replay.replayer import Capture, Replayer
 from seismograd.stats.tensors import norms
 
 P = ParamSpec("P")
 
-Capture = Callable[[Recorder, Mapping[str, nn.Module], Reading, Origin], Origin]
-"""Saves a bad step before the optimizer changes the weights; the origin it returns says where."""
 
 _LONG_ACCUMULATION = 512
 """So many backwards before the first step ever: the loop may never step, and is read all the same."""
-
-_MOST_INSIGHTS = 6
-"""So often in one run a step with finite trouble is run again."""
 
 _NOBODY = -1
 """The owner of gradients that no optimizer of torch's holds."""
@@ -129,11 +122,9 @@ class Loop:
         self._given_scaler = scaler
         self._watched = Watched(models, optimizers, loose)
         self._reader = Reader(self._watched, governor, take=take, fail=fail, lag=lag, rank=rank)
-        self._recorder, self._capture = recorder, capture
+        self._replayer = None if recorder is None else Replayer(recorder, self._watched, lag=lag, capture=capture)
         if recorder is not None:
-            self._reader.investigate = self._investigate
-            self._reader.insight = self.insight
-        self._insights = 0
+            self._reader.investigate, self._reader.insight = self._investigate, self.insight
         self._known_modules: dict[int, tuple[weakref.ref[nn.Module], bool]] = {}
         self._timing = self._reader.timing
         self._moments: dict[int, Moment] = {}
@@ -165,7 +156,7 @@ class Loop:
         self._validation: Validation | Evaluations = evaluations or Validation(loss_fn)
         self._validation.follow(models.values(), lambda: max(self.step, 0))
         if recorder is not None:
-            for call in recorder.calls:
+            for call in recorder.step.calls:
                 call.ours = self._is_ours(call.module)
 
     # -- who listens ---------------------------------------------------------------------------------------------
@@ -274,8 +265,8 @@ class Loop:
         finally:
             self._closed = True
             patches.forget(self)
-            if self._recorder is not None:
-                self._recorder.close()
+            if self._replayer is not None:
+                self._replayer.close()
             self._validation.close()
             self._moments, self._taken, self._scaled, self._last_evaluation = {}, None, None, None
             self._reader.close()
@@ -298,8 +289,8 @@ class Loop:
     def idle(self) -> None:
         """Hears nothing from now on: this is a forked child, whose training is not ours."""
         self._closed = True
-        if self._recorder is not None:
-            self._recorder.close()
+        if self._replayer is not None:
+            self._replayer.close()
 
     # -- modules -------------------------------------------------------------------------------------------------
 
@@ -318,10 +309,10 @@ class Loop:
             self._forwards += 1
             if trains and (self._unsettled or _NOBODY in self._moments):
                 self._training_goes_on()
-        if trains and self._recorder is not None:
-            if self._evaluations and self._recorder.glues:
-                self._recorder.step_over()
-            self._recorder.module_starts(module, args, kwargs, ours)
+        if trains and self._replayer is not None:
+            if self._evaluations:
+                self._replayer.evaluation_over()
+            self._replayer.module_starts(module, args, kwargs, ours)
         if ours:
             self._forward_began = perf_counter()
 
@@ -330,14 +321,14 @@ class Loop:
         if self._forward_began:
             self._timing.forward += perf_counter() - self._forward_began
             self._forward_began = 0.0
-        if self._recorder is not None:
-            self._recorder.module_ended(output)
+        if self._replayer is not None:
+            self._replayer.module_ended(output)
 
     @_safely
     def module_failed(self) -> None:
         self._forward_began = 0.0
-        if self._recorder is not None:
-            self._recorder.module_failed()
+        if self._replayer is not None:
+            self._replayer.module_failed()
 
     def _is_ours(self, module: nn.Module) -> bool:
         """Whether it holds parameters that are under watch."""
@@ -358,8 +349,8 @@ class Loop:
         self._before = None
         self._keeps_graph = keeps_graph
         if self._evaluations:  # a line search goes on; its step has been read at the first evaluation
-            if self._recorder is not None:
-                self._recorder.backward_starts(roots)
+            if self._replayer is not None:
+                self._replayer.backward_starts(roots)
             return
         self._settle()
         if self._watched.roster.incomplete:
@@ -374,8 +365,8 @@ class Loop:
                 self._abandon(owner, moment)
                 self._settle()
         self._end_validation()
-        if self._recorder is not None:
-            self._recorder.backward_starts(roots)
+        if self._replayer is not None:
+            self._replayer.backward_starts(roots)
         self._before = fingerprints(self._watched.roster)
 
     @_safely
@@ -383,13 +374,13 @@ class Loop:
         if self._evaluations:
             self._evaluations += 1
             self._last_evaluation = _loss_of(roots)
-            if self._recorder is not None:
-                self._recorder.backward_ended()
+            if self._replayer is not None:
+                self._replayer.backward_ended()
                 if self._last_evaluation is not None:  # whoever searches a line looks at each loss, too: no extra wait
                     self._reader.look_at_evaluation(max(self.step, 0), self._last_evaluation)
             return
-        if self._recorder is not None:
-            self._recorder.backward_ended()
+        if self._replayer is not None:
+            self._replayer.backward_ended()
         inside, self._inside = self._inside, None
         owners = self._owners_of_change() if inside is None else [_NOBODY]
         if not owners:
@@ -431,6 +422,8 @@ class Loop:
 
     @_safely
     def backward_failed(self) -> None:
+        if self._replayer is not None:
+            self._replayer.backward_ended()
         self._inside = self._scaled = self._before = None
 
     @_safely
@@ -506,6 +499,8 @@ class Loop:
         else:
             self._step_closes(index)
         self._reader.before_step(index)
+        if self._replayer is not None:
+            self._replayer.before_update()
         self._optimizer_began = perf_counter()
 
     @_safely
@@ -668,10 +663,8 @@ class Loop:
         seconds, self._step_began = now - self._step_began, now
         self.governor.stepped(self.step, seconds)
         self._reader.forget_step()
-        if self._recorder is not None:
-            self._recorder.step_over()
-            self._recorder.on = self.governor.reads
-            self._recorder.arm() if self.governor.reads else self._recorder.disarm()
+        if self._replayer is not None:
+            self._replayer.step_over(self.governor.reads)
         if self.governor.takes_tables and self._watched.has_new():
             self._watched.refresh()
         if not self.governor.reads and self._is_plain():
@@ -693,9 +686,8 @@ class Loop:
         if self.governor.reads:
             self._asleep = False
             self._timing.restart()
-            if self._recorder is not None:
-                self._recorder.on = True
-                self._recorder.arm()
+            if self._replayer is not None:
+                self._replayer.resume(True)
         self.governor.spend(perf_counter() - now)
 
     def _training_goes_on(self) -> None:
@@ -709,31 +701,19 @@ class Loop:
     def _investigate(self, reading: Reading) -> Origin | None:
         """Where what is not finite in this reading was made: the step is run again, the weights being as they were."""
         began = perf_counter()
-        assert self._recorder is not None
+        assert self._replayer is not None
         try:
-            origin = blame_update(reading, self._reader.last_sound, self._watched)
-            if origin is None:
-                scalars = reading.plain().scalars
-                origin = Investigation(
-                    self._recorder,
-                    self._watched.models,
-                    finite_loss=math.isfinite(scalars.get("loss", 0.0)),
-                    scale=scalars.get("amp/scale") or 1.0,
-                ).origin()
-            if self._capture is not None:
-                return self._capture(self._recorder, self._watched.models, reading, origin)
-            return origin
+            return self._replayer.investigate(reading, self._reader.last_sound)
         finally:
             self._set_up += perf_counter() - began
 
     def insight(self) -> dict[str, Any]:
         """How the gradient of the present step changes from module to module, and which samples carry its loss."""
-        if self._recorder is None or not self._recorder.glues or self._insights >= _MOST_INSIGHTS or self._closed:
+        if self._replayer is None or self._closed:
             return {}
         began = perf_counter()
-        self._insights += 1
         try:
-            return Investigation(self._recorder, self._watched.models, finite_loss=True).insight()
+            return self._replayer.insight()
         except Exception as error:
             self._fail("the replay", error)
             return {}

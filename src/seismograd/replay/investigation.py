@@ -18,7 +18,7 @@ from seismograd.records import Origin
 from seismograd.replay.glue import Edge, Glue, Node
 from seismograd.replay.insight import Passages, heaviest, unreduced
 from seismograd.replay.numbers import bad_places, holds_nan, is_bad, mapped, operand, plain, same, tensors_in
-from seismograd.replay.recorder import Autocast, Call, Recorder
+from seismograd.replay.recorder import Autocast, Call, Step
 from seismograd.replay.rewind import Rewind, as_it_was, silenced
 from seismograd.replay.statements import Statement, names_in, statement_at, tensors_bound
 from seismograd.replay.tracer import Bad, CollectiveError, Known, Place, Tracer, lines_noted, origin_at, storage_of
@@ -52,14 +52,12 @@ class Investigation:
     `scale` is what a `GradScaler` multiplied the loss with: what overflows only because of that is no fault.
     """
 
-    def __init__(
-        self, recorder: Recorder, models: Mapping[str, nn.Module], *, finite_loss: bool, scale: float = 1.0
-    ) -> None:
+    def __init__(self, step: Step, models: Mapping[str, nn.Module], *, finite_loss: bool, scale: float = 1.0) -> None:
         self._finite_loss, self._scale = finite_loss, scale
         self._models = dict(models)
         self._names = module_names(self._models)
-        self._calls = list(recorder.calls)
-        self._glues = list(recorder.glues)
+        self._calls = list(step.calls)
+        self._glues = list(step.glues)
 
     # -- the search ----------------------------------------------------------------------------------------------
 
@@ -248,7 +246,7 @@ class Investigation:
         assert expression is not None
         variables = tensors_bound(statement.namespace, names_in(expression))
         calls = self._calls_of(glue)
-        known = self._known_models()
+        known = known_tensors(self._models.items())
         for name, tensor in variables.items():
             known.setdefault(storage_of(tensor), Known(name, "variable", tensor.detach()))
         autocast = calls[0].autocast if calls else Autocast.now()
@@ -520,25 +518,26 @@ class Investigation:
         for path, tensor in tensors_in({"args": call.args, "kwargs": call.kwargs}):
             name = path.replace("['args']", "args").replace("['kwargs']", "kwargs")
             known[storage_of(tensor)] = Known(name, "argument", tensor.detach())
-        known |= self._known_models(module)
-        return known
-
-    def _known_models(self, *more: nn.Module) -> dict[int, Known]:
-        """The parameters and buffers of the models, by their storage."""
-        known: dict[int, Known] = {}
-        for prefix, model in (*(("", each) for each in more), *self._models.items()):
-            dot = f"{prefix}." if prefix else ""
-            for name, tensor in model.named_buffers():
-                known[storage_of(tensor)] = Known(_clean(dot + name), "buffer", tensor.detach())
-            for name, tensor in model.named_parameters():
-                known[storage_of(tensor)] = Known(_clean(dot + name), "parameter", tensor.detach())
-        known.pop(0, None)
+        known |= known_tensors([("", module), *self._models.items()])
         return known
 
     def _names_with(self, module: nn.Module) -> dict[int, str]:
         if id(module) in self._names:
             return self._names
         return {**module_names({type(module).__name__: module}), **self._names}
+
+
+def known_tensors(models: Iterable[tuple[str, nn.Module]]) -> dict[int, Known]:
+    """The parameters and buffers of models, by their storage."""
+    known: dict[int, Known] = {}
+    for prefix, model in models:
+        dot = f"{prefix}." if prefix else ""
+        for name, tensor in model.named_buffers():
+            known[storage_of(tensor)] = Known(_clean(dot + name), "buffer", tensor.detach())
+        for name, tensor in model.named_parameters():
+            known[storage_of(tensor)] = Known(_clean(dot + name), "parameter", tensor.detach())
+    known.pop(0, None)
+    return known
 
 
 def module_names(models: Mapping[str, nn.Module]) -> dict[int, str]:

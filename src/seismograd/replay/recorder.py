@@ -116,6 +116,14 @@ class Call:
         return any(not tensor.is_inference() and tensor._version != version for tensor, version in self.versions)
 
 
+@dataclass(slots=True)
+class Step:
+    """What one step was made of: the calls of modules, and a graph for each backward pass."""
+
+    calls: list[Call] = field(default_factory=list)
+    glues: list[Glue] = field(default_factory=list)
+
+
 class _Habits:
     """What is known of a module from its calls so far."""
 
@@ -138,10 +146,9 @@ class Recorder:
         self._most = most
         self.on = True
         """Whether the present step is recorded."""
-        self.calls: list[Call] = []
-        self.glues: list[Glue] = []
-        self.full = False
-        """There were more calls than are kept."""
+        self.step = Step()
+        self.before = Step()
+        """The step before, where that is kept."""
         self._bytes = 0
         self._habits: dict[int, _Habits] = {}
         self._open: tuple[Call, _Habits, list[int]] | None = None
@@ -154,9 +161,8 @@ class Recorder:
         self._open = None
         if not self.on:
             return
-        if len(self.calls) >= self._most:
-            self.full = True
-            del self.calls[0]
+        if len(self.step.calls) >= self._most:
+            del self.step.calls[0]
         habits = self._habits.get(id(module))
         if habits is None or habits.module() is not module:
             if len(self._habits) > 1000:
@@ -188,7 +194,7 @@ class Recorder:
                 one = Output(path, self._afford(tensor.detach()), tensor.grad_fn, tensor.output_nr)
                 call.outputs.append(one)
                 one.node.register_prehook(_Arrival(one))
-            self.calls.append(call)
+            self.step.calls.append(call)
         self.arm()
 
     def module_failed(self) -> None:
@@ -226,19 +232,18 @@ class Recorder:
         if not self.on:
             return
         stops: dict[Any, tuple[Call, dict[int, Output]]] = {}
-        for call in self.calls:
+        for call in self.step.calls:
             for output in call.outputs:
                 if output.node is not None:
                     stops.setdefault(output.node, (call, {}))[1][output.number] = output
-        self.glues.append(Glue(roots, stops))
-        if len(self.glues) > self._most:
-            self.full = True
-            del self.glues[0]
+        self.step.glues.append(Glue(roots, stops))
+        if len(self.step.glues) > self._most:
+            del self.step.glues[0]
 
     def backward_ended(self) -> None:
-        for call in self.calls:
+        for call in self.step.calls:
             if call.backward < 0 and any(output.reached for output in call.outputs):
-                call.backward = len(self.glues) - 1
+                call.backward = len(self.step.glues) - 1
             for output in call.outputs:
                 if output.arrived and not output.counted:
                     output.counted = True
@@ -246,19 +251,24 @@ class Recorder:
                         output.arrived = []
         self.arm()
 
-    def step_over(self) -> None:
-        """What a backward went through is forgotten, and what came before the last step but one."""
-        kept = []
-        for call in self.calls:
+    def step_over(self, *, keeps: bool = False) -> None:
+        """What a backward went through is forgotten, and what came before the last step but one.
+
+        `keeps`: it stays for one step more, at `before`.
+        """
+        over, self.step = self.step, Step()
+        for call in over.calls:
             call.age += 1
             if call.age < 2 and not any(output.reached for output in call.outputs):
-                kept.append(call)
-        self.calls, self.glues, self._bytes, self.full = kept, [], 0, False
+                self.step.calls.append(call)
+        self._bytes = 0
+        if keeps:
+            self.before = over
 
     def close(self) -> None:
         self.disarm()
         self.on = False
-        self.calls, self.glues, self._open = [], [], None
+        self.step, self.before, self._open = Step(), Step(), None
         self._habits.clear()
 
     # -- lines ---------------------------------------------------------------------------------------------------

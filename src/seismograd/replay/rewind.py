@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -78,7 +78,7 @@ class Rewind:
         self._versions = [(one, one._version) for one in versioned if not one.is_inference()]
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_exception: object) -> None:
         for each, attributes in self._attributes:
             now = each.__dict__
             if len(now) != len(attributes) or any(now.get(name) is not was for name, was in attributes.items()):
@@ -89,7 +89,7 @@ class Rewind:
                 held.clear()
                 held.update(was)
         with torch.no_grad():
-            for whole, copy, _, _ in self.kept.values():
+            for whole, copy, *_rest in self.kept.values():
                 whole.copy_(copy)
             for buffer, copy in self._buffers:
                 buffer.copy_(copy)
@@ -128,3 +128,19 @@ def _eager() -> Iterator[None]:
     stance: Any = torch.compiler.set_stance("force_eager")
     with stance:
         yield
+
+
+@contextmanager
+def swapped(shadow: Sequence[tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """While it lasts, tensors have the values of their copies. Nobody who saved them for backward notices."""
+    with torch.no_grad():
+        present = [(tensor, tensor.detach().clone()) for tensor, _ in shadow]
+        versions = [tensor._version for tensor, _ in shadow]
+        try:
+            for tensor, copy in shadow:
+                tensor.copy_(copy)
+            yield
+        finally:
+            for tensor, copy in present:
+                tensor.copy_(copy)
+            torch._C._autograd._unsafe_set_version_counter(tuple(tensor for tensor, _ in shadow), tuple(versions))

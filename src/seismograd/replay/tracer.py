@@ -99,12 +99,15 @@ def storage_of(tensor: Tensor) -> int:
 class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes every op whose output is not finite. What ops write to that was there before is kept, to be put back."""
 
-    def __init__(self, names: Mapping[int, str], known: Mapping[int, Known], *, base: CodeType | None = None) -> None:
+    def __init__(
+        self, names: Mapping[int, str], known: dict[int, Known], *, base: CodeType | None = None, live: bool = False
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.bad: list[Bad] = []
         self.kept: dict[int, tuple[Tensor, Tensor, Tensor, int]] = {}
         """By storage: what was written to, a copy of it as it was, the tensor that was written, and its version."""
         self._names, self._known, self._base = names, known, base
+        self._live = live  # it is the user's own run: nothing may be changed in it
         self._writer: dict[int, int] = {}  # by storage: the bad op that wrote it last
         self._born: set[int] = set()
         self._before: dict[int, Tensor] = {}  # what the present op writes to, as it was
@@ -119,6 +122,9 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether values are looked at; else it only keeps what is written to."""
         self.expects: list[tuple[nn.Module, Callable[[], None]]] = []
         """Modules that will be called, and what is to be done just before."""
+
+    def knows(self, storage: int, known: Known) -> None:
+        self._known.setdefault(storage, known)
 
     # -- places --------------------------------------------------------------------------------------------------
 
@@ -176,11 +182,11 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         schema = func._schema
-        if func.namespace in ("c10d", "_c10d_functional"):
+        if func.namespace in ("c10d", "_c10d_functional") and not self._live:
             raise CollectiveError(f"{op_name(func)} would start a collective")
         self.ops += 1
         self._before.clear()
-        if schema.is_mutable:
+        if schema.is_mutable and not self._live:
             self._keep_what_is_written(schema, args, kwargs)
         result = func(*args, **kwargs)
         if not self.looks:
@@ -202,7 +208,13 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if not (output.is_floating_point() or output.is_complex()):
                 continue
             name = schema.name.partition("::")[2]
-            if name in _MEMORY and output.numel() and output.layout == torch.strided and not output.is_meta:
+            if (
+                name in _MEMORY
+                and not self._live
+                and output.numel()
+                and output.layout == torch.strided
+                and not output.is_meta
+            ):
                 with torch.no_grad():
                     output.fill_(math.nan)  # what lies there is chance: let it be told if it is read
             if not is_bad(output):

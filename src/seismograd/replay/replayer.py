@@ -1,0 +1,153 @@
+"""Stands by while a loop trains: records each step, and runs it again when it turns out bad."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seismograd.probes.watched import Watched
+from seismograd.records import Origin, Reading
+from seismograd.replay.investigation import Investigation
+from seismograd.replay.live import STEPS, Live, can_trace
+from seismograd.replay.numbers import is_bad
+from seismograd.replay.recorder import Recorder, Step
+from seismograd.replay.rewind import swapped
+from seismograd.replay.updates import blame_update
+
+Capture = Callable[[Step, Mapping[str, nn.Module], Reading, Origin], Origin]
+
+_MOST_INSIGHTS = 6
+"""So often in one run a step with finite trouble is run again."""
+
+_MOST_BYTES = 256 * 2**20
+"""Parameters up to this size, all together, are copied before each update where readings come a step late."""
+
+
+class Replayer:
+    """One loop's recorder, and what is done with what it keeps.
+
+    With `lag` a reading comes when its step is over and the weights have moved on: then the state before the update is
+    kept, if it is small enough.
+    """
+
+    def __init__(self, recorder: Recorder, watched: Watched, *, lag: int, capture: Capture | None = None) -> None:
+        self.recorder = recorder
+        self._watched, self._lag, self._capture = watched, lag, capture
+        self._live: Live | None = None
+        self._insights = 0
+        self._shadow: list[tuple[Tensor, Tensor]] | None = None
+
+    # -- what the loop does --------------------------------------------------------------------------------------
+
+    def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], ours: bool) -> None:
+        self.recorder.module_starts(module, args, kwargs, ours)
+        if self._live is not None:
+            self._live.module_starts(module, args, kwargs)
+
+    def module_ended(self, output: Any) -> None:
+        if self._live is not None:
+            self._live.module_ended(output)
+        self.recorder.module_ended(output)
+
+    def module_failed(self) -> None:
+        if self._live is not None:
+            self._live.leave()
+        self.recorder.module_failed()
+
+    def backward_starts(self, roots: Sequence[Any]) -> None:
+        self.recorder.backward_starts(roots)
+        if self._live is not None:
+            self._live.backward_starts()
+
+    def backward_ended(self) -> None:
+        if self._live is not None:
+            self._live.leave()
+        self.recorder.backward_ended()
+
+    def before_update(self) -> None:
+        """An optimizer is about to change the weights, and the reading of this step comes only later."""
+        if not self._lag or not self.recorder.on:
+            return
+        parameters = [p for p in self._watched.roster.parameters if p.layout == torch.strided]
+        if sum(p.numel() * p.element_size() for p in parameters) > _MOST_BYTES:
+            self._shadow = None
+        elif self._shadow is None or [id(p) for p, _ in self._shadow] != [id(p) for p in parameters]:
+            self._shadow = [(p, p.detach().clone()) for p in parameters]
+        else:
+            for parameter, copy in self._shadow:
+                copy.copy_(parameter)
+
+    def evaluation_over(self) -> None:
+        """One evaluation of a line search is over, and the next one begins."""
+        if self.recorder.step.glues:
+            self.recorder.step_over()
+
+    def step_over(self, records: bool) -> None:
+        """The next step begins; `records` says whether it will be read, and so recorded."""
+        self.recorder.step_over(keeps=bool(self._lag))
+        self.resume(records)
+        if self._live is not None and not self._live.step_over():
+            self._live = None
+
+    def resume(self, records: bool) -> None:
+        self.recorder.on = records
+        if records:
+            self.recorder.arm()
+        else:
+            self.recorder.disarm()
+
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.leave()
+        self._live = self._shadow = None
+        self.recorder.close()
+
+    # -- what is asked of it -------------------------------------------------------------------------------------
+
+    def investigate(self, reading: Reading, sound: Reading | None) -> Origin | None:
+        """Where what is not finite in this reading was made. `sound` is the last reading in which all was finite."""
+        step = self.recorder.before if self._lag else self.recorder.step
+        blamed = None
+        if not self._lag or any(is_bad(copy) for _, copy in self._shadow or ()):
+            blamed = blame_update(reading, sound, self._watched)
+        with swapped(self._shadow) if self._shadow is not None else nullcontext():
+            origin = blamed or self._origin(step, reading)
+            return origin if self._capture is None else self._capture(step, self._watched.models, reading, origin)
+
+    def _origin(self, step: Step, reading: Reading) -> Origin:
+        if self._lag and self._shadow is None:
+            why = "the reading came a step late (lag=1), and the weights before the update were too large to be kept"
+            origin = Origin("", note=why, sure=False)
+        else:
+            scalars = reading.plain().scalars
+            origin = Investigation(
+                step,
+                self._watched.models,
+                finite_loss=math.isfinite(scalars.get("loss", 0.0)),
+                scale=scalars.get("amp/scale") or 1.0,
+            ).origin()
+        if origin.phase:
+            return origin
+        if self._live is not None:
+            seen = self._live.origin(self._gradients(), [loss for glue in step.glues for loss in glue.losses])
+            return origin if seen is None else replace(seen, note="seen while the step was traced")
+        if can_trace():
+            self._live = Live(self._watched.models)
+            return replace(origin, note=f"{origin.note}; the next {STEPS} steps are traced, should it come again")
+        return origin
+
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad for p in self._watched.roster.parameters if p.grad is not None]
+
+    def insight(self) -> dict[str, Any]:
+        """How the gradient of the present step changes from module to module, and which samples carry its loss."""
+        if self._lag or not self.recorder.step.glues or self._insights >= _MOST_INSIGHTS:
+            return {}
+        self._insights += 1
+        return Investigation(self.recorder.step, self._watched.models, finite_loss=True).insight()
