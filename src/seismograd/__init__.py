@@ -30,6 +30,7 @@ _HOME = {
     "get_step_profiler": "steps",
     "plot_gradients": "reports.figures",
     "register_anomaly_hook": "steps",
+    "replay": "replay",
     "watch": "training",
 }
 
@@ -57,6 +58,7 @@ __all__ = [
     "get_step_profiler",
     "plot_gradients",
     "register_anomaly_hook",
+    "replay",
     "watch",
 ]
 
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from seismograd.history import EarlyStopping, TrainingHistory
     from seismograd.learning_rate import LearningRateFinder
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
+    from seismograd.replay.again import replay
     from seismograd.reports.figures import plot_gradients
     from seismograd.stats.arrays import GradientStats, check_initialization, clip_gradients
     from seismograd.steps import (
@@ -82,7 +85,8 @@ def __getattr__(name: str) -> Any:
         home = _HOME[name]
     except KeyError:
         raise AttributeError(f"module 'seismograd' has no attribute {name!r}") from None
-    value = getattr(import_module(f"seismograd.{home}"), name)
+    module = import_module(f"seismograd.{home}")
+    value = module if name == home else getattr(module, name)  # a package may be called itself
     globals()[name] = value
     return value
 

@@ -9,6 +9,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from seismograd.loop import Loop
+from seismograd.replay import folders
+from seismograd.replay.capture import Captures
 from seismograd.replay.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -94,5 +96,19 @@ def loop_for(
         lag=lag,
         rank=debugger.rank,
         recorder=(recorder or Recorder()) if replay else None,
+        capture=_captures(debugger) if replay else None,
         **more,
     )
+
+
+def _captures(debugger: TrainingDebugger) -> Captures | None:
+    """What saves the run's bad steps, the same for all of its loops; `None` if the user wants none saved."""
+    if not debugger.saves_steps or not folders.wanted():
+        return None
+    if debugger.captures is None:
+        debugger.captures = Captures(
+            debugger.id,
+            note=debugger._note_capture,
+            is_theirs=lambda error: debugger.passes_on is not None and debugger.passes_on(error),
+        )
+    return debugger.captures

@@ -14,13 +14,14 @@ from seismograd.protocols import Detector
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Defaults for a run: `level`, `budget`, ids to ignore, and limits of detectors by id."""
+    """Defaults for a run: `level`, `budget`, ids to ignore, limits of detectors by id, whether bad steps are saved."""
 
     level: str | None = None
     budget: float | None = None
     ignore: tuple[str, ...] = ()
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     path: Path | None = None
+    capture: bool = True
 
     def apply(self, detectors: Iterable[Detector]) -> tuple[Detector, ...]:
         """`detectors` with the limits that the file sets; a limit of what does not exist is warned of."""
@@ -71,7 +72,7 @@ def find_config(start: Path | None = None) -> Config:
 def _parse(table: Any, path: Path) -> Config:
     if not isinstance(table, Mapping):
         raise ValueError(f"{path}: [tool.seismograd] is {table!r}, not a table")
-    known = {"level", "budget", "ignore", "limits"}
+    known = {"level", "budget", "ignore", "limits", "capture"}
     unknown = sorted(set(table) - known)
     if unknown:
         raise ValueError(f"{path}: [tool.seismograd] has an unknown key {unknown[0]!r}: known are {sorted(known)}")
@@ -84,4 +85,7 @@ def _parse(table: Any, path: Path) -> Config:
     limits = table.get("limits", {})
     if not isinstance(limits, dict) or not all(isinstance(item, dict) for item in limits.values()):
         raise ValueError(f"{path}: [tool.seismograd.limits] takes a table for each finding id")
-    return Config(table.get("level"), budget, tuple(ignore), limits, path)
+    capture = table.get("capture", True)
+    if not isinstance(capture, bool):
+        raise ValueError(f"{path}: [tool.seismograd] capture is {capture!r}: it takes true or false")
+    return Config(table.get("level"), budget, tuple(ignore), limits, path, capture)

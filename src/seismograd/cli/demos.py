@@ -63,7 +63,7 @@ def run(demo: Demo, report: Path | None = None) -> NoReturn:
         lines += [f"seismograd: for more type: seismograd explain {each['id']}" for each in found["findings"][:1]]
         _say("", *lines)
 
-    start(Script(path=str(demo.path)), Options(report=report), after=after)
+    start(Script(path=str(demo.path)), Options(report=report, capture=False), after=after)
 
 
 def _say(*lines: str) -> None:

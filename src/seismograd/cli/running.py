@@ -95,6 +95,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    capture: Annotated[
+        bool,
+        typer.Option(
+            "--capture/--no-capture",
+            envvar="SEISMOGRAD_CAPTURE",
+            help="Save bad steps in .seismograd, for seismograd replay.",
+        ),
+    ] = True,
     quiet: Annotated[
         bool,
         typer.Option(
@@ -142,6 +150,7 @@ def run(
         fail_on=None if fail_on is None else Severity(fail_on.value),
         stop_on=None if stop_on is None else Severity(stop_on.value),
         quiet=quiet,
+        capture=capture,
         config=config,
     )
     then.append(partial(start, what, options))

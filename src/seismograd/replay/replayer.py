@@ -118,7 +118,9 @@ class Replayer:
             blamed = blame_update(reading, sound, self._watched)
         with swapped(self._shadow) if self._shadow is not None else nullcontext():
             origin = blamed or self._origin(step, reading)
-            return origin if self._capture is None else self._capture(step, self._watched.models, reading, origin)
+            if self._capture is None or (self._lag and self._shadow is None):  # those weights are not the step's
+                return origin
+            return self._capture(step, self._watched.models, reading, origin)
 
     def _origin(self, step: Step, reading: Reading) -> Origin:
         if self._lag and self._shadow is None:

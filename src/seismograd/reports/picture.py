@@ -14,7 +14,7 @@ DRAWN = {
     *("origin", "pattern", "value", "op", "forward_op", "bad", "size", "shape", "dtype", "index", "first_bad"),
     *("inputs", "arguments", "columns", "note", "sure", "library", "compiled", "gradient_zero", "function", "model"),
     *("argument", "samples", "of_samples", "step", "optimizer", "parameter", "made_by", "limit"),
-    *("time_step", "call", "calls", "micro_batch", "micro_batches"),
+    *("time_step", "call", "calls", "micro_batch", "micro_batches", "capture", "capture_note"),
 }
 """Evidence of an origin that message, place, picture and notes tell already."""
 

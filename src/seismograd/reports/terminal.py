@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import PurePath
 from typing import Any
 
 from seismograd.quiet_rich import Console, ConsoleOptions, RenderableType, RenderResult, Text
@@ -277,6 +278,9 @@ def _remarks(finding: Finding, brief: bool) -> Iterable[tuple[str, str]]:
         yield "note", f"inside a library, at {evidence['library']}"
     if evidence.get("compiled"):
         yield "note", "found by running the model without torch.compile"
+    if evidence.get("capture"):
+        run = PurePath(str(evidence["capture"])).parent.name
+        yield "saved", f"seismograd replay {run} --model FILE.py:CLASS"
 
 
 def _advice(finding: Finding, brief: bool) -> list[str]:

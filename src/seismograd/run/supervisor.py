@@ -45,6 +45,7 @@ class Options:
     stop_on: Severity | None = None
     quiet: bool = False
     replay: bool = True
+    capture: bool = True
     config: Config = field(default_factory=Config)
 
 
@@ -107,6 +108,7 @@ class Supervisor:
         debugger.complain = self._say
         debugger.passes_on = _is_the_scripts
         debugger.replays = options.replay
+        debugger.saves_steps = debugger.saves_steps and options.capture
         return debugger
 
     def _stop_if_wanted(self) -> None:

@@ -1,0 +1,227 @@
+"""`seismograd replay`: a captured step, run again with a model that the user's own code builds."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from seismograd.cli.mistakes import stop
+from seismograd.records import Finding, strict
+from seismograd.replay import folders
+
+if TYPE_CHECKING:
+    from seismograd.replay.again import Capture, Replayed
+
+NOT_REPRODUCED = 1
+"""The exit code of a second run in which everything was finite."""
+
+
+def replay(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run's id, how it begins, or the path of a capture.")
+    ] = "",
+    step: Annotated[int | None, typer.Option(help="Which step, if several were saved.", show_default=False)] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="MODULE:FACTORY",
+            help="What builds the model: model.py:Net, package.models:make. It is called without arguments.",
+            show_default=False,
+        ),
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Run a bad step again, with your code as it is now, and say where it goes bad.
+
+    Exits with 0 if it does, with 1 if everything is finite this time: the fault is mended.
+
+    Example: seismograd replay 20260102-101500-c0ffee --model train.py:Net
+    """
+    try:
+        path = folders.find(run, step)
+    except (ValueError, OSError) as error:
+        stop(str(error))
+    if not model:
+        stop("say with --model what builds the model", hint="--model train.py:Net, --model package.models:make_model")
+    from seismograd.replay.again import Capture, CaptureError, rerun
+
+    try:
+        capture = Capture.load(path)
+        with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not the result
+            replayed = rerun(capture, _built(model))
+        finding = _finding(capture, replayed)
+    except CaptureError as error:
+        stop(str(error))
+    if as_json:
+        typer.echo(json.dumps(_told(capture, replayed, finding), indent=2, allow_nan=False))
+    else:
+        _show(capture, replayed, finding)
+    raise typer.Exit(0 if replayed.found else NOT_REPRODUCED)
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
+
+def _built(model: str) -> Any:
+    """What the user's factory returns."""
+    source, colon, name = model.rpartition(":")
+    if not colon or not source or not name:
+        stop(f"--model {model!r} names no factory", hint="MODULE:FACTORY, such as train.py:Net or package.models:make")
+    found: Any = _imported(source)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            known = [each for each in vars(found) if not each.startswith("_")] if hasattr(found, "__dict__") else []
+            stop(f"there is no {name!r} in {source!r}", part, known)
+        found = getattr(found, part)
+    if _is_module(found):
+        return found
+    if not callable(found):
+        stop(f"{model!r} is {found!r}: give a function or a class that builds the model")
+    missing = _needed(found)
+    if missing:
+        stop(
+            f"{model!r} needs arguments ({', '.join(missing)})",
+            hint="give a function without any that builds the model as it was in the run",
+        )
+    try:
+        made = found()
+    except Exception as error:
+        stop(f"{model!r} raised {type(error).__name__}: {error}")
+    if not _is_module(made):
+        stop(f"{model!r} returned {type(made).__name__}, not an nn.Module")
+    return made
+
+
+def _imported(source: str) -> ModuleType:
+    """The module of that name, or in that file, as seen from the working directory."""
+    is_file = source.endswith(".py") or os.sep in source
+    path = Path(source).resolve()
+    if is_file and not path.is_file():
+        stop(f"there is no file {source!r}")
+    sys.path.insert(0, str(path.parent) if is_file else os.getcwd())
+    argv, sys.argv = sys.argv, [source]
+    try:
+        return _from_file(path) if is_file else importlib.import_module(source)
+    except ModuleNotFoundError as error:
+        if not is_file and error.name is not None and f"{source}.".startswith(f"{error.name}."):
+            stop(f"there is no module {source!r}", hint="a module's name, or the path of a file that ends in .py")
+        _failed(source, error)
+    except (Exception, SystemExit) as error:
+        _failed(source, error)
+    finally:
+        sys.argv = argv
+
+
+def _from_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _failed(source: str, error: BaseException) -> NoReturn:
+    told = f"{type(error).__name__}: {error}".rstrip(": ")
+    hint = "what a script does when it is run belongs behind if __name__ == '__main__'"
+    stop(f"importing {source!r} raised {told}", hint=hint if isinstance(error, SystemExit) else "")
+
+
+def _needed(factory: Any) -> list[str]:
+    """The arguments without which it cannot be called."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        each.name
+        for each in parameters
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+
+
+def _is_module(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+# -- what is said ------------------------------------------------------------------------------------------------------
+
+
+def _finding(capture: Capture, replayed: Replayed) -> Finding | None:
+    """What the detectors say of the step with that origin; `None` if there is none."""
+    from dataclasses import replace
+
+    from seismograd.detectors import DEFAULT
+    from seismograd.detectors.numerics.origins import FINDINGS
+    from seismograd.replay.again import CaptureError
+
+    wanted = FINDINGS.get(replayed.origin.phase)
+    reading = replace(capture.reading, origin=replayed.origin)
+    try:
+        for detector in DEFAULT:
+            if detector.id == wanted:
+                return detector.start().check(reading)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
+        raise CaptureError(f"{folders.shown(capture.path)} is damaged: {error}") from None
+    return None
+
+
+def _verdict(capture: Capture, replayed: Replayed) -> str:
+    """In a sentence, how it went."""
+    stored = capture.origin.where
+    place = f"{stored.file}:{stored.line}" if stored.file else stored.module or "elsewhere"
+    if replayed.same:
+        return "the same origin as in the run"
+    if replayed.outside and replayed.origin.phase != "input":
+        return "the model itself is clean: what went bad in the run was outside of it, and cannot be run again"
+    if not replayed.found:
+        return f"not reproduced: {replayed.origin.note or 'everything was finite this time'}"
+    return f"another origin than in the run, where it was {place}" if capture.origin.phase else "found only now"
+
+
+def _show(capture: Capture, replayed: Replayed, finding: Finding | None) -> None:
+    import rich.console
+
+    from seismograd.reports.terminal import render_finding
+
+    if finding is not None:
+        out = rich.console.Console(highlight=False)
+        out.print(render_finding(finding))
+        typer.echo("")
+    typer.echo(f"seismograd: step {capture.step} of {capture.run}: {_verdict(capture, replayed)}")
+    for note in replayed.notes:
+        typer.echo(f"seismograd: note: {note}")
+
+
+def _told(capture: Capture, replayed: Replayed, finding: Finding | None) -> dict[str, Any]:
+    from seismograd.replay.capture import origin_told
+
+    told: dict[str, Any] = strict(
+        {
+            "schema": 1,
+            "capture": folders.shown(capture.path),
+            "run": capture.run,
+            "step": capture.step,
+            "found": replayed.found,
+            "same": replayed.same,
+            "outside": replayed.outside,
+            "verdict": _verdict(capture, replayed),
+            "origin": origin_told(replayed.origin),
+            "stored": origin_told(capture.origin),
+            "finding": None if finding is None else finding.to_dict(),
+            "notes": replayed.notes,
+        }
+    )
+    return told
