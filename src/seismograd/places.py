@@ -6,7 +6,6 @@ import linecache
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -75,10 +74,6 @@ class Spot:
         data = source.encode()  # columns count bytes
         start, end = len(data[:start].decode(errors="ignore")), len(data[:end].decode(errors="ignore"))
         return (start, end if first == last else len(source))
-
-    def __iter__(self) -> Iterator[str]:
-        """As torch joins the lines of a traceback, should it print one."""
-        yield f'  File "{self.code.co_filename}", line {self.line}, in {self.code.co_name}\n    {self.source or ""}\n'
 
 
 def spot_of(frame: FrameType) -> Spot:

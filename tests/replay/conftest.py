@@ -28,6 +28,14 @@ class Watching:
         return self.watch._loop._recorder
 
     @property
+    def calls(self) -> list[Any]:
+        return list(getattr(self.recorder, "step", self.recorder).calls)
+
+    @property
+    def glues(self) -> list[Any]:
+        return list(getattr(self.recorder, "step", self.recorder).glues)
+
+    @property
     def readings(self) -> list[sg.Reading]:
         return list(self.memory.readings)
 

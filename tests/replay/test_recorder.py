@@ -104,8 +104,8 @@ def test_a_long_accumulation_is_bounded(watching, model, optimizer, backward):
     gc.collect()
     alive = sum(ref() is not None for ref in refs)
     assert alive <= recorder._MOST_CALLS + 1
-    assert len(run.recorder.calls) <= recorder._MOST_CALLS
-    assert len(run.recorder.glues) <= recorder._MOST_CALLS
+    assert len(run.calls) <= recorder._MOST_CALLS
+    assert len(run.glues) <= recorder._MOST_CALLS
 
 
 def test_bytes_are_bounded(watching, model, optimizer, monkeypatch):
@@ -113,7 +113,7 @@ def test_bytes_are_bounded(watching, model, optimizer, monkeypatch):
     run = watching(model, optimizer)
     for _ in range(6):
         (model(batch()).square().mean() / 6).backward()
-    kept = [output.tensor for call in run.recorder.calls for output in call.outputs if output.tensor is not None]
+    kept = [output.tensor for call in run.calls for output in call.outputs if output.tensor is not None]
     assert sum(one.numel() * one.element_size() for one in kept) <= 100
     optimizer.step()
 
@@ -140,7 +140,7 @@ def test_evaluation_is_not_recorded(watching, model, optimizer):
         model(x)
     with torch.inference_mode():
         model(x)
-    assert all(call.args[0] is not x for call in run.recorder.calls)
+    assert all(call.args[0] is not x for call in run.calls)
     model.train()
     step(model, optimizer, batch())
 
@@ -160,8 +160,8 @@ def test_nothing_is_recorded_on_steps_that_are_not_read(watching, model, optimiz
         assert loss.grad_fn.metadata == {}
         loss.backward()
         optimizer.step()
-    assert run.recorder.calls == []
-    assert run.recorder.glues == []
+    assert run.calls == []
+    assert run.glues == []
 
 
 # -- what else people do with a model --------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ def test_an_error_in_forward_is_the_users_own(watching, model, optimizer):
         with pytest.raises(RuntimeError, match="shape"):
             model(torch.ones(3, 5))
     step(model, optimizer, batch())
-    assert len(run.recorder.calls) == 1
+    assert len(run.calls) == 1
     assert run.watch.findings == []
 
 
@@ -333,7 +333,7 @@ def test_a_step_is_recorded_by_reference(watching, model, optimizer):
     run = watching(model, optimizer)
     x = batch()
     out = model(x)
-    (call,) = run.recorder.calls
+    (call,) = run.calls
     assert call.args[0] is x
     assert call.outputs[0].tensor.data_ptr() == out.data_ptr()
     out.mean().backward()

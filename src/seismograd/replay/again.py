@@ -245,7 +245,7 @@ class Capture:
             self._autocast(told["autocast"]),
             [bool(told["training"].get(path, each.training)) for path, each in _parts(module)],
             [
-                (buffers[key], unpacker.tensor(value).to(buffers[key].device))
+                (buffers[key], _shaped(unpacker.tensor(value), buffers[key]))
                 for key, value in told["buffers"].items()
                 if key in buffers
             ],
@@ -549,6 +549,12 @@ def _number(value: Any) -> float:
 
 def _parts(module: nn.Module) -> list[tuple[str, nn.Module]]:
     return [(plain_name(path), each) for path, each in module.named_modules()]
+
+
+def _shaped(stored: Tensor, own: Tensor) -> Tensor:
+    if stored.shape != own.shape:
+        raise ValueError(f"a buffer of shape {tuple(own.shape)} cannot have been of {tuple(stored.shape)}")
+    return stored.to(own.device)
 
 
 def _kind(told: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ keep the gradients that pass: that is enough to compute the values anew, op by o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,17 +22,19 @@ _MOST_BYTES = 64 * 2**20
 """So much of what autograd frees in backward is kept until the step is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """What a node of the loop's own carries: the user's frames that made it, the deepest first."""
+class Line(list[str]):
+    """What a node of the loop's own carries: the user's frames that made it, the deepest first.
 
-    spots: tuple[Spot, ...] = ()
-    twice: bool = False
-    """It was made by a backward pass, to be differentiated a second time."""
+    For torch it is a traceback like any other, a list of lines.
+    """
 
-    def __iter__(self) -> Iterator[str]:
-        """As torch joins the lines of a traceback, should it print one."""
-        return (text for spot in reversed(self.spots) for text in spot)
+    __slots__ = ("spots", "twice")
+
+    def __init__(self, spots: tuple[Spot, ...] = (), twice: bool = False) -> None:
+        super().__init__()
+        self.spots = spots
+        self.twice = twice
+        """It was made by a backward pass, to be differentiated a second time."""
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from types import SimpleNamespace
@@ -261,7 +262,8 @@ class Unpacker:
             return made
         if told.get("layout") == "csr":
             rows, columns = self._fetch(told["rows"]), self._fetch(told["columns"])
-            return torch.sparse_csr_tensor(rows, columns, self._values(told, dtype), shape, check_invariants=True)
+            with warnings.catch_warnings(action="ignore"):  # that they are in beta was said in the run
+                return torch.sparse_csr_tensor(rows, columns, self._values(told, dtype), shape, check_invariants=True)
         order = told.get("order")
         if order is not None and sorted(order) != list(range(len(shape))):
             raise ValueError(f"{order!r} is no order of {len(shape)} axes")

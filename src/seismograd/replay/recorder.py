@@ -291,8 +291,8 @@ class Recorder:
 
     def _note(self) -> Any:
         frame = sys._getframe(1)
-        if "_functorch" in frame.f_code.co_filename and self._original is not None:
-            return self._original()  # torch asks for itself
+        if torch.fx.traceback.has_preserved_node_meta() and self._original is not None:
+            return self._original()  # torch asks for itself: it compiles
         return Line(chain(frame), torch._C._current_graph_task_id() != -1)
 
 

@@ -49,8 +49,8 @@ class Place:
     """The op that ran there, of the forward pass; `USERS` for code of the user's own that runs in backward."""
 
     def __iter__(self) -> Iterator[str]:
-        """As torch joins the lines of a traceback, should it print one."""
-        return iter(self.spot or ())
+        """For torch, should it print a traceback: it has no lines."""
+        return iter(())
 
 
 @dataclass(slots=True)

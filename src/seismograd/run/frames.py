@@ -37,6 +37,20 @@ def without_ours(trace: TracebackType | None) -> TracebackType | None:
     return kept
 
 
+def stripped(error: BaseException) -> BaseException:
+    """The exception without our frames, and so all that it came from."""
+    waiting: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = without_ours(one.__traceback__)
+        waiting += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+    return error
+
+
 class ShortTracebacks:
     """While it is there, `traceback` and `threading` leave out our frames."""
 
@@ -68,7 +82,7 @@ class ShortTracebacks:
     def _thread_failed(self, args: Any) -> None:
         trace = without_ours(args.exc_traceback)
         if args.exc_value is not None:
-            args.exc_value.__traceback__ = trace
+            stripped(args.exc_value)
         self._of_threads(threading.ExceptHookArgs((args.exc_type, args.exc_value, trace, args.thread)))
 
     def _walk(self, tb: Any) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from seismograd.run.frames import without_ours
+from seismograd.run.frames import stripped
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _ending(error: BaseException) -> Ending:
 
 def _told(error: BaseException) -> int:
     """Has the exception told by `sys.excepthook`, and returns the exit code."""
-    error = error.with_traceback(without_ours(error.__traceback__))
+    stripped(error)
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
     _flush(sys.stdout)
     try:
@@ -197,7 +197,7 @@ def _say_both(second: BaseException, error: BaseException) -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write("Error in sys.excepthook:\n")
-        traceback.print_exception(second.with_traceback(without_ours(second.__traceback__)))
+        traceback.print_exception(stripped(second))
         sys.stderr.write("\nOriginal exception was:\n")
         traceback.print_exception(error)
 
