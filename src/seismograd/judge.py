@@ -158,7 +158,10 @@ class Judge:
         for effect in run:
             if not causes[effect.key] or effect.key in self._given:
                 continue
-            root = min(causes[effect.key], key=lambda f: (bool(causes[f.key]), f.step, self._place.get(f.id, -1)))
+            root = min(
+                causes[effect.key],
+                key=lambda f: (bool(causes[f.key]), "origin" not in f.evidence, f.step, self._place.get(f.id, -1)),
+            )
             if effect.evidence.get("because") != root.id:
                 told = replace(effect, evidence={**effect.evidence, "because": root.id})
                 self._findings[effect.key] = told
@@ -174,6 +177,8 @@ class Judge:
 
         a NaN loss makes NaN gradients of the same step, a gradient of Inf makes a NaN loss at the next.
         """
+        if is_located(cause) and spreads(cause, effect) and not is_located(effect) and cause.step <= effect.step:
+            return True
         if cause.id not in self._follows.get(effect.id, ()):
             return False
         if effect.id not in self._follows.get(cause.id, ()):
@@ -184,7 +189,20 @@ class Judge:
 
 
 def _same_run(cause: Finding, effect: Finding) -> bool:
-    return cause.rank == effect.rank and cause.evidence.get("series") == effect.evidence.get("series")
+    """Whether one may explain the other: of one rank and optimizer, but NaN goes from one half of a GAN to the other."""
+    if cause.rank != effect.rank:
+        return False
+    return spreads(cause, effect) or cause.evidence.get("series") == effect.evidence.get("series")
+
+
+def is_located(finding: Finding) -> bool:
+    """Whether it is known where it began."""
+    return "origin" in finding.evidence
+
+
+def spreads(cause: Finding, effect: Finding) -> bool:
+    """Whether one is not finite because the other is not, maybe."""
+    return cause is not effect and cause.id.startswith("nonfinite-") and effect.id.startswith("nonfinite-")
 
 
 def status_of(findings: Iterable[Finding]) -> str:
@@ -219,7 +237,9 @@ def _cause(finding: Finding, findings: Sequence[Finding]) -> int | None:
     if because is None:
         return None
     at = [i for i, other in enumerate(findings) if other.id == because and other is not finding]
-    return min(at, key=lambda i: findings[i].key[1:] != finding.key[1:], default=None)
+    return min(
+        at, key=lambda i: (not is_located(findings[i]), findings[i].key[1:] != finding.key[1:]), default=None
+    )
 
 
 def judge_all(readings: Iterable[Reading], detectors: Sequence[Detector]) -> list[Finding]:

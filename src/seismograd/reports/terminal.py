@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any
 
+from seismograd.judge import is_located
 from seismograd.quiet_rich import Console, ConsoleOptions, RenderableType, RenderResult, Text
 from seismograd.records import Finding, Severity, strict
 from seismograd.reports.picture import DRAWN, GUTTER, draw, margin
@@ -186,7 +187,9 @@ def _cause(finding: Finding, findings: Sequence[Finding]) -> int | None:
         for at, other in enumerate(findings)
         if other.id == because and other is not finding and other.evidence.get("run") == run
     ]
-    return min(places, key=lambda at: findings[at].key[1:] != finding.key[1:], default=None)
+    return min(
+        places, key=lambda at: (not is_located(findings[at]), findings[at].key[1:] != finding.key[1:]), default=None
+    )
 
 
 def _in_circle(story: _Story, causes: Mapping[int, _Story]) -> bool:
