@@ -95,6 +95,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay/--no-replay",
+            envvar="SEISMOGRAD_REPLAY",
+            help="Run a step that is not finite a second time, to say where it went bad.",
+        ),
+    ] = True,
     capture: Annotated[
         bool,
         typer.Option(
@@ -150,6 +158,7 @@ def run(
         fail_on=None if fail_on is None else Severity(fail_on.value),
         stop_on=None if stop_on is None else Severity(stop_on.value),
         quiet=quiet,
+        replay=replay,
         capture=capture,
         config=config,
     )
