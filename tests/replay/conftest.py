@@ -25,15 +25,16 @@ class Watching:
 
     @property
     def recorder(self) -> Any:
-        return self.watch._loop._recorder
+        replayer = self.watch._loop._replayer
+        return None if replayer is None else replayer.recorder
 
     @property
     def calls(self) -> list[Any]:
-        return list(getattr(self.recorder, "step", self.recorder).calls)
+        return list(self.recorder.step.calls)
 
     @property
     def glues(self) -> list[Any]:
-        return list(getattr(self.recorder, "step", self.recorder).glues)
+        return list(self.recorder.step.glues)
 
     @property
     def readings(self) -> list[sg.Reading]:
