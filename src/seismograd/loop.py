@@ -46,7 +46,11 @@ def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenat
     def run(self: Loop, *args: P.args, **kwargs: P.kwargs) -> None:
         if self._asleep or self._busy or self._closed or get_ident() != self._thread:
             return
+        if self._replayer is not None:
+            self._replayer.look_away()  # here: with modes disabled, ours could not be taken from the stack
         if _modes():
+            if self._replayer is not None:
+                self._replayer.look_away(for_good=True)  # among the user's own modes there is no place for one
             with _disable_current_modes(), torch._C.DisableTorchFunction():
                 work(self, *args, **kwargs)
         else:

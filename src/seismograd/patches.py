@@ -198,7 +198,7 @@ def _replace_module_call() -> None:
                 return original(self, *args, **kwargs)
             finally:
                 inside.follower.module_ended()
-        if not live or _is_tracing() is not None:
+        if not live or _is_tracing() is not None or inside_backward():  # a checkpoint's: it has been told of
             return original(self, *args, **kwargs)
         listeners = tuple(_listeners)
         inside.module = True

@@ -234,10 +234,11 @@ def test_all_is_put_back_when_the_second_run_raises(fault, late):
 
     (plain, plain_end, _), (watched, watched_end, memory) = run(False), run(True)
     assert any("again?" in str(finding.evidence.get("note")) for finding in memory.findings)
-    for one, other in zip(plain, watched, strict=True):
-        one.pop("process"), other.pop("process")
+    for one, other in zip([*plain, plain_end], [*watched, watched_end], strict=True):
+        for state in (one, other):
+            state.pop("process")
+            state.pop("gradient versions")  # the next steps are traced: autograd copies what others hold
         assert_same(one, other)
-    assert_same(plain_end, watched_end)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])

@@ -45,6 +45,12 @@ class Replayer:
 
     # -- what the loop does --------------------------------------------------------------------------------------
 
+    def look_away(self, *, for_good: bool = False) -> None:
+        """No op is traced from now on, until the next forward or backward pass."""
+        if self._live is not None:
+            self._live.leave()
+            self._live = None if for_good else self._live
+
     def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], ours: bool) -> None:
         self.recorder.module_starts(module, args, kwargs, ours)
         if self._live is not None:
@@ -134,8 +140,8 @@ class Replayer:
                 finite_loss=math.isfinite(scalars.get("loss", 0.0)),
                 scale=scalars.get("amp/scale") or 1.0,
             ).origin()
-        if origin.phase:
-            return origin
+        if origin.phase or "amp/scale" in reading.plain().scalars:
+            return origin  # seen as it runs, a gradient is scaled: what overflows only because of that is no fault
         if self._live is not None:
             seen = self._live.origin(self._gradients(), [loss for glue in step.glues for loss in glue.losses])
             return origin if seen is None else replace(seen, note="seen while the step was traced")
