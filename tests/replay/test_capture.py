@@ -154,6 +154,7 @@ def test_what_cannot_be_stored_is_named(tmp_path):
     assert packer.lost[0].endswith("Mine, which cannot be stored")
     assert packer.lost[1] == "value[1] is a tensor on the meta device, which cannot be stored"
     assert "value[4]['deep'] is a " in packer.lost[4]
+    assert Packer().pack(list(range(20_000)), "value") == {"lost": "list of 20,000 items"}
     circle: list = []
     circle.append(circle)
     assert Packer().pack(circle, "value")

@@ -36,6 +36,9 @@ _DEEPEST = 10
 _LARGEST_INT = 2**63
 _MOST_ATTRIBUTES = 64
 
+_MOST_ITEMS = 10_000
+"""A longer list is no batch: a table, a vocabulary."""
+
 
 class UnstorableError(Exception):
     """A tensor of a kind that cannot be stored; the message names the kind."""
@@ -159,6 +162,13 @@ class Packer:
                 return self._lose(str(why), path)
         if depth > _DEEPEST:
             return self._lose("nested too deeply", path)
+        if isinstance(value, (list, tuple, set, frozenset, Mapping)) or hasattr(value, "keys"):
+            try:
+                many = len(value)
+            except TypeError:
+                return self._lose(f"{type(value).__name__} without a length", path)
+            if many > _MOST_ITEMS:
+                return self._lose(f"{type(value).__name__} of {many:,} items", path)
         packed = self._pack_known(value, path, depth)
         return self._pack_object(value, path, depth) if packed is None else packed
 

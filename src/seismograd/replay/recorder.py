@@ -111,6 +111,11 @@ class Call:
     backward: int = -1
     """The number, within the step, of the backward pass that first went through it."""
 
+    def let_go(self) -> None:
+        """Forgets the graph: a node and our hook on it hold each other, and no collector would ever find that out."""
+        for output in self.outputs:
+            output.node = None
+
     def changed(self) -> bool:
         """Whether an input was changed in place since."""
         return any(not tensor.is_inference() and tensor._version != version for tensor, version in self.versions)
@@ -162,7 +167,7 @@ class Recorder:
         if not self.on:
             return
         if len(self.step.calls) >= self._most:
-            del self.step.calls[0]
+            self.step.calls.pop(0).let_go()
         habits = self._habits.get(id(module))
         if habits is None or habits.module() is not module:
             if len(self._habits) > 1000:
@@ -261,6 +266,8 @@ class Recorder:
             call.age += 1
             if call.age < 2 and not any(output.reached for output in call.outputs):
                 self.step.calls.append(call)
+            else:
+                call.let_go()
         self._bytes = 0
         if keeps:
             self.before = over
@@ -268,6 +275,8 @@ class Recorder:
     def close(self) -> None:
         self.disarm()
         self.on = False
+        for call in self.step.calls:
+            call.let_go()
         self.step, self.before, self._open = Step(), Step(), None
         self._habits.clear()
 

@@ -281,6 +281,8 @@ def _remarks(finding: Finding, brief: bool) -> Iterable[tuple[str, str]]:
         yield "note", f"inside a library, at {evidence['library']}"
     if evidence.get("compiled"):
         yield "note", "found by running the model without torch.compile"
+    if evidence.get("capture_note"):
+        yield "note", str(evidence["capture_note"])
     if evidence.get("capture"):
         run = PurePath(str(evidence["capture"])).parent.name
         yield "saved", f"seismograd replay {run} --model FILE.py:CLASS"
