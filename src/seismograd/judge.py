@@ -189,7 +189,7 @@ class Judge:
 
 
 def _same_run(cause: Finding, effect: Finding) -> bool:
-    """Whether one may explain the other: of one rank and optimizer, but NaN goes from one half of a GAN to the other."""
+    """Whether one may explain the other: of one rank and optimizer, but NaN spreads in a GAN."""
     if cause.rank != effect.rank:
         return False
     return spreads(cause, effect) or cause.evidence.get("series") == effect.evidence.get("series")
@@ -237,9 +237,7 @@ def _cause(finding: Finding, findings: Sequence[Finding]) -> int | None:
     if because is None:
         return None
     at = [i for i, other in enumerate(findings) if other.id == because and other is not finding]
-    return min(
-        at, key=lambda i: (not is_located(findings[i]), findings[i].key[1:] != finding.key[1:]), default=None
-    )
+    return min(at, key=lambda i: (not is_located(findings[i]), findings[i].key[1:] != finding.key[1:]), default=None)
 
 
 def judge_all(readings: Iterable[Reading], detectors: Sequence[Detector]) -> list[Finding]:

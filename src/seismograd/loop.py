@@ -388,6 +388,8 @@ class Loop:
         inside, self._inside = self._inside, None
         owners = self._owners_of_change() if inside is None else [_NOBODY]
         if not owners:
+            if self._replayer is not None:
+                self._replayer.not_ours()
             return
         self._validation.used(roots)
         self._timing.backward += seconds
@@ -429,6 +431,11 @@ class Loop:
         if self._replayer is not None:
             self._replayer.backward_ended()
         self._inside = self._scaled = self._before = None
+
+    @_safely
+    def gradients_start(self, roots: Sequence[Any]) -> None:
+        if self._replayer is not None:
+            self._replayer.gradients_start(roots)
 
     @_safely
     def gradients_taken(self, roots: Sequence[Any]) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from time import perf_counter
 from typing import Any, Protocol
@@ -37,6 +37,7 @@ class Listener(Protocol):
     def backward_starts(self, roots: Sequence[Any], keeps_graph: bool) -> None: ...
     def backward_ended(self, roots: Sequence[Any], seconds: float) -> None: ...
     def backward_failed(self) -> None: ...
+    def gradients_start(self, roots: Sequence[Any]) -> None: ...
     def gradients_taken(self, roots: Sequence[Any]) -> None: ...
     def step_starts(self, optimizer: Optimizer, has_closure: bool) -> None: ...
     def step_ended(self, optimizer: Optimizer) -> None: ...
@@ -218,6 +219,10 @@ def _replace_module_call() -> None:
 
     ours: Any = __call__
     ours.__code__ = ours.__code__.replace(co_filename=_UNCOUNTED)
+    with suppress(AttributeError, TypeError):  # `torch.compile` begins at the user's frames, and never at ours
+        dynamo: Any = torch._C._dynamo.eval_frame
+        only_ours = dynamo._FrameExecStrategy(dynamo._FrameAction.SKIP, dynamo._FrameAction.DEFAULT)
+        dynamo.set_code_exec_strategy(ours.__code__, only_ours)
     owner: Any = nn.Module
     owner.__call__ = ours
 
@@ -239,11 +244,14 @@ def _watched_engine(original: Callable[..., Any]) -> Callable[..., Any]:
         if torch.compiler.is_compiling() or not _listeners or _inside.muted or inside_backward():
             return original(roots, *args, **kwargs)
         if not kwargs.get("accumulate_grad", False):
-            result = original(roots, *args, **kwargs)
             creates_graph = args[2] if len(args) > 2 else False
-            if not creates_graph:
-                for listener in tuple(_listeners):
-                    listener.gradients_taken(roots)
+            if creates_graph:
+                return original(roots, *args, **kwargs)
+            for listener in tuple(_listeners):
+                listener.gradients_start(roots)
+            result = original(roots, *args, **kwargs)
+            for listener in tuple(_listeners):
+                listener.gradients_taken(roots)
             return result
         listeners = tuple(_listeners)
         for listener in listeners:

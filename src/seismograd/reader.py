@@ -316,7 +316,7 @@ class Reader:
             self._fail("the replay", error)
         if skipped:  # the scaler did its duty, unless there is a fault at its scale of 1, too
             return replace(reading, origin=origin) if origin is not None and origin.phase else reading
-        self._sound = False
+        self._sound = origin is not None and not origin.phase  # it may be seen the next time
         return replace(reading, origin=origin)
 
     def _add_scalars(self, pack: Pack, moment: Moment, with_loss: bool) -> None:

@@ -249,7 +249,7 @@ class Capture:
                 for key, value in told["buffers"].items()
                 if key in buffers
             ],
-            spot,
+            (spot,) if spot is not None else (),
             bool(told["ours"]),
             [
                 Output(

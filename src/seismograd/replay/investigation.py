@@ -18,7 +18,7 @@ from seismograd.records import Origin
 from seismograd.replay.glue import Edge, Glue, Node
 from seismograd.replay.insight import Passages, heaviest, unreduced
 from seismograd.replay.numbers import bad_places, holds_nan, is_bad, mapped, operand, plain, same, tensors_in
-from seismograd.replay.recorder import Autocast, Call, Step
+from seismograd.replay.recorder import Autocast, Call, Output, Step
 from seismograd.replay.rewind import Rewind, as_it_was, silenced
 from seismograd.replay.statements import Statement, names_in, statement_at, tensors_bound
 from seismograd.replay.tracer import Bad, CollectiveError, Known, Place, Tracer, lines_noted, origin_at, storage_of
@@ -57,7 +57,7 @@ class Investigation:
         self._models = dict(models)
         self._names = module_names(self._models)
         self._calls = list(step.calls)
-        self._glues = list(step.glues)
+        self._glues = list(step.glues) or ([] if step.taken is None else [step.taken])
 
     # -- the search ----------------------------------------------------------------------------------------------
 
@@ -120,9 +120,11 @@ class Investigation:
                 return origin
         return None
 
-    def _explained(self, rerun: Rerun, bad: list[Tensor], glue: Glue, values: Values | None) -> Origin | None:
+    def _explained(
+        self, rerun: Rerun, bad: list[Tensor], glue: Glue, values: Values | None, *, meant: bool = False
+    ) -> Origin | None:
         """What a traced run says about these tensors of its."""
-        source, known = rerun.tracer.source_of(bad)
+        source, known = rerun.tracer.source_of(bad, meant=meant)
         if source is None:
             return None
         if known is None:
@@ -138,7 +140,31 @@ class Investigation:
         for tensor, edge in glue.into.get(rerun.call, ()):
             if values is not None and storage_of(tensor) == key:
                 return self._in_glue(glue, values, edge)
-        return self._bad_input(rerun.call, known)
+        return self._of_earlier_call(rerun.call, key, glue) or self._prepared(rerun.call, known, glue)
+
+    def _of_earlier_call(self, call: Call, key: int, glue: Glue) -> Origin | None:
+        """What a call got may be the output of another one, cut off from its graph."""
+        for earlier in self._calls[: self._calls.index(call)]:
+            if any(output.tensor is not None and storage_of(output.tensor) == key for output in earlier.outputs):
+                rerun = self._run(earlier)
+                return self._explained(rerun, [tensor for _, tensor in rerun.outputs], glue, None)
+        return None
+
+    def _prepared(self, call: Call, known: Known, glue: Glue) -> Origin:
+        """A bad input: from the data, or from a statement of the loop that prepares them."""
+        told = self._bad_input(call, known)
+        statement = statement_at(call.spots)
+        expression = None if statement is None else statement.expression
+        if statement is None or expression is None:
+            return told
+        key = storage_of(known.tensor)
+        for name, tensor in tensors_bound(statement.namespace, names_in(expression)).items():
+            made_by = statement.before(name) if storage_of(tensor) == key else None
+            made = self._evaluated(made_by, glue) if made_by is not None else None
+            if made is not None and made.phase == "loss":
+                where = replace(made.where, phase="input")
+                return replace(made, phase="input", where=where, facts={**made.facts, **told.facts})
+        return told
 
     def _bad_input(self, call: Call, known: Known) -> Origin:
         module = self._names.get(id(unwrapped(call.module))) if call.ours else None
@@ -207,8 +233,11 @@ class Investigation:
     def _in_glue(self, glue: Glue, values: Values, edge: Edge) -> Origin | None:
         """What the loop's own graph says about a bad value in it."""
         found = values.culprit(edge)
-        if found is None or found.edge[0] == "call":
-            return None  # a call has been looked at before: what is infinite there is meant
+        if found is None:
+            return None
+        if found.edge[0] == "call":  # what is infinite there was meant, and reached the loss all the same
+            rerun = self._run(found.edge[1][0])
+            return self._explained(rerun, [tensor for _, tensor in rerun.outputs], glue, None, meant=True)
         if found.edge[0] == "leaf":
             return Origin("", note="a parameter was not finite before the step", sure=False)
         node = glue.nodes[found.edge[1]]
@@ -274,11 +303,8 @@ class Investigation:
         if outsider.kind != "variable":
             return None
         made_by = statement.before(outsider.name)
-        if made_by is not None and made_by.is_safe():
-            return self._evaluated(made_by, glue, depth + 1)
-        spot = source.place.spot
-        told = self._bad_input_at(spot, None, outsider)
-        return replace(told, sure=made_by is None, note=None if made_by is None else _made_elsewhere(made_by))
+        deeper = self._evaluated(made_by, glue, depth + 1) if made_by is not None else None
+        return deeper or self._bad_input_at(source.place.spot, None, outsider)
 
     # -- backward ------------------------------------------------------------------------------------------------
 
@@ -291,7 +317,7 @@ class Investigation:
         reason: CannotReplayError | None = None
         for call in reversed(self._calls_of(glue)):
             for turn in range(max((len(output.arrived) for output in call.outputs), default=0)):
-                arrived = [output.arrived[-1 - turn] for output in call.outputs if turn < len(output.arrived)]
+                arrived = [self._arriving(call, one, turn) for one in call.outputs if turn < len(one.arrived)]
                 if any(is_bad(gradient) for gradient in arrived):
                     continue
                 try:
@@ -421,8 +447,8 @@ class Investigation:
                     aliases[id(tensor)] = known
                 return known
 
-            args, kwargs = mapped(call.args, alias), mapped(call.kwargs, alias)
             try:
+                args, kwargs = mapped(call.args, alias), mapped(call.kwargs, alias)
                 with lines_noted(tracer.note_node) if traced else nullcontext(), tracer:
                     tracer.looks = traced
                     if reduction is not None:
@@ -492,7 +518,7 @@ class Investigation:
         for output in rerun.call.outputs:
             tensor = now.get(output.path)
             if tensor is not None and turn < len(output.arrived) and tensor.requires_grad:
-                gradient = output.arrived[-1 - turn].detach()
+                gradient = self._arriving(rerun.call, output, turn)
                 outputs.append(tensor)
                 arriving.append((gradient / self._scale if self._scale != 1.0 else gradient).to(tensor.dtype))
         if not outputs or not wanted:
@@ -511,6 +537,31 @@ class Investigation:
                 raise _ReentrantError from None
             raise
         return [one for one in found if one is not None]
+
+    def _arriving(self, call: Call, output: Output, turn: int) -> Tensor:
+        """The gradient that came to an output from outside: what arrives at its node holds also what came back through
+        the module's other outputs, if they were made from this one."""
+        whole = output.arrived[-1 - turn].detach()
+        if turn or sum(one.reached for one in call.outputs) < 2:
+            return whole
+        glue = self._glues[-1] if call.backward < 0 or call.backward >= len(self._glues) else self._glues[call.backward]
+        parts = [
+            node.left[at]
+            for node in glue.nodes
+            for at, edge in enumerate(node.edges)
+            if edge[0] == "call" and edge[1][1] is output and at < len(node.left)
+        ]
+        elsewhere = [edge for given in glue.into.values() for _, edge in given] + glue.starts
+        if (
+            not parts
+            or any(one is None for one in parts)
+            or any(edge[0] == "call" and edge[1][1] is output for edge in elsewhere)
+        ):
+            return whole
+        total = torch.zeros_like(whole)
+        for one in parts:
+            total = total + one  # type: ignore[operator]
+        return total
 
     def _known(self, call: Call, module: nn.Module) -> dict[int, Known]:
         """Tensors that are there before the run, by their storage."""
@@ -576,10 +627,6 @@ def _ranks() -> int:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return 1
     return int(distributed.get_world_size())
-
-
-def _made_elsewhere(statement: Statement) -> str:
-    return f"it was made at line {statement.node.lineno}, which cannot be run again"
 
 
 def _told_at(spot: Spot | None, module: str | None, *, phase: str, op: str | None, **told: Any) -> Origin:

@@ -115,19 +115,40 @@ def same(one: Tensor, other: Tensor) -> bool:
     return bool(torch.allclose(first.float(), second.to(first.device).float(), rtol=1e-3, atol=1e-5, equal_nan=True))
 
 
-def tensors_in(value: Any, path: str = "", depth: int = 0) -> list[tuple[str, Tensor]]:
+_MOST = 10_000
+"""So many things are looked at for tensors in them."""
+
+
+def tensors_in(value: Any, path: str = "") -> list[tuple[str, Tensor]]:
     """Every tensor inside any nesting of lists, dicts, dataclasses and plain objects, with the way to it."""
     if isinstance(value, Tensor):
         return [(path, value)]
-    if value is None or isinstance(value, (str, bytes, int, float, bool, complex, torch.nn.Module)) or depth > 6:
-        return []
     found: list[tuple[str, Tensor]] = []
-    for step, item in _children(value):
-        found += tensors_in(item, path + step, depth + 1)
+    waiting = [(path, value, 0)]
+    seen: set[int] = set()
+    while waiting and len(seen) < _MOST:
+        at, one, depth = waiting.pop()
+        if isinstance(one, Tensor):
+            found.append((at, one))
+            continue
+        if one is None or isinstance(one, _PLAIN) or depth > 6 or id(one) in seen:
+            continue
+        seen.add(id(one))
+        waiting += [(at + step, item, depth + 1) for step, item in reversed(_children(one))]
     return found
 
 
+_PLAIN = (str, bytes, int, float, bool, complex, torch.nn.Module, type)
+
+
 def _children(value: Any) -> list[tuple[str, Any]]:
+    try:
+        return _parts(value)
+    except Exception:  # an object of the user's that does not want to be looked at
+        return []
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, dict) or (hasattr(value, "keys") and hasattr(value, "__getitem__")):
         return [(f"[{key!r}]", value[key]) for key in list(value.keys())]
     if isinstance(value, (list, tuple)):
@@ -151,7 +172,7 @@ def mapped(value: Any, change: Any, depth: int = 0) -> Any:
     """The same nesting with `change(tensor)` in the place of every tensor; what holds none is handed on as it is."""
     if isinstance(value, Tensor):
         return change(value)
-    if depth > 6 or not tensors_in(value, depth=depth):
+    if depth > 6 or not tensors_in(value):
         return value
     if isinstance(value, dict):
         changed = {key: mapped(item, change, depth + 1) for key, item in value.items()}

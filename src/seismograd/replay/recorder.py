@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 import torch.fx.traceback
 from torch import Tensor, nn
 
-from seismograd.places import Spot, caller, chain
+from seismograd.places import Spot, chain
 from seismograd.replay.glue import Glue, Line
 from seismograd.replay.numbers import tensors_in
 
@@ -38,15 +38,18 @@ class Randomness:
     devices: tuple[Tensor, ...] = ()
     python: Any = None
     numpy: Any = None
+    own: tuple[tuple[Any, Any], ...] = ()
+    """Generators that modules hold, each with its state."""
 
     @staticmethod
-    def now(python: bool = True, numpy: bool = True) -> Randomness:
+    def now(python: bool = True, numpy: bool = True, own: Sequence[Any] = ()) -> Randomness:
         module = sys.modules.get("numpy") if numpy else None
         return Randomness(
             torch.get_rng_state(),
             tuple(torch.cuda.get_rng_state_all()) if _cuda() else (),
             random.getstate() if python else None,
             module.random.get_state(legacy=False) if module is not None else None,
+            tuple((generator, _state_of(generator)) for generator in own),
         )
 
     def restore(self) -> None:
@@ -57,6 +60,33 @@ class Randomness:
             random.setstate(self.python)
         if self.numpy is not None:
             sys.modules["numpy"].random.set_state(self.numpy)
+        for generator, state in self.own:
+            _set_state(generator, state)
+
+
+def generators_of(modules: Iterable[nn.Module]) -> list[Any]:
+    """The random number generators that modules hold as attributes."""
+    found = []
+    for module in modules:
+        for held in module.__dict__.values():
+            if isinstance(held, (torch.Generator, random.Random)) or hasattr(held, "bit_generator"):
+                found.append(held)
+    return found
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    return generator.getstate() if isinstance(generator, random.Random) else generator.bit_generator.state
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    elif isinstance(generator, random.Random):
+        generator.setstate(state)
+    else:
+        generator.bit_generator.state = state
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +133,18 @@ class Call:
     autocast: Autocast
     training: list[bool]
     buffers: list[tuple[Tensor, Tensor]]
-    spot: Spot | None
+    spots: tuple[Spot, ...]
+    """The user's frames that made the call, the deepest first."""
     ours: bool
     """Whether it holds parameters that are under watch; the others are losses, and models that are not trained."""
     outputs: list[Output] = field(default_factory=list)
     age: int = 0
     backward: int = -1
     """The number, within the step, of the backward pass that first went through it."""
+
+    @property
+    def spot(self) -> Spot | None:
+        return self.spots[0] if self.spots else None
 
     def let_go(self) -> None:
         """Forgets the graph: a node and our hook on it hold each other, and no collector would ever find that out."""
@@ -127,16 +162,19 @@ class Step:
 
     calls: list[Call] = field(default_factory=list)
     glues: list[Glue] = field(default_factory=list)
+    taken: Glue | None = None
+    """That of the last `autograd.grad`."""
 
 
 class _Habits:
     """What is known of a module from its calls so far."""
 
-    __slots__ = ("buffers", "calls", "changing", "module", "modules", "numpy", "python")
+    __slots__ = ("buffers", "calls", "changing", "generators", "module", "modules", "numpy", "python")
 
     def __init__(self, module: nn.Module) -> None:
         self.module = weakref.ref(module)
         self.modules = list(module.modules())
+        self.generators = generators_of(self.modules)
         self.calls = 0
         self.python = self.numpy = True
         self.buffers = [buffer for buffer in module.buffers() if not buffer.is_meta]
@@ -174,16 +212,17 @@ class Recorder:
                 self._habits.clear()
             habits = self._habits[id(module)] = _Habits(module)
         given = [tensor for _, tensor in tensors_in((args, kwargs))]
+        args, kwargs = tuple(_kept(value) for value in args), {name: _kept(value) for name, value in kwargs.items()}
         call = Call(
             module,
             args,
             kwargs,
             [(tensor, -1 if tensor.is_inference() else tensor._version) for tensor in given],
-            Randomness.now(habits.python, habits.numpy),
+            Randomness.now(habits.python, habits.numpy, habits.generators),
             Autocast.now(),
             [each.training for each in habits.modules],
             [(buffer, buffer.detach().clone()) for buffer in habits.changing],
-            caller(),
+            chain(sys._getframe(1)),
             ours,
         )
         self._open = (call, habits, [buffer._version for buffer in habits.buffers])
@@ -234,16 +273,23 @@ class Recorder:
 
     def backward_starts(self, roots: Sequence[Any]) -> None:
         self.disarm()
-        if not self.on:
-            return
+        if self.on:
+            self.step.glues.append(self._glue(roots))
+            if len(self.step.glues) > self._most:
+                del self.step.glues[0]
+
+    def gradients_start(self, roots: Sequence[Any]) -> None:
+        """As a backward pass, whose gradients go somewhere else."""
+        if self.on:
+            self.step.taken = self._glue(roots)
+
+    def _glue(self, roots: Sequence[Any]) -> Glue:
         stops: dict[Any, tuple[Call, dict[int, Output]]] = {}
         for call in self.step.calls:
             for output in call.outputs:
                 if output.node is not None:
                     stops.setdefault(output.node, (call, {}))[1][output.number] = output
-        self.step.glues.append(Glue(roots, stops))
-        if len(self.step.glues) > self._most:
-            del self.step.glues[0]
+        return Glue(roots, stops)
 
     def backward_ended(self) -> None:
         for call in self.step.calls:
@@ -255,6 +301,16 @@ class Recorder:
                     if self._afford(output.arrived[-1]) is None:
                         output.arrived = []
         self.arm()
+
+    def forget_newest(self) -> None:
+        """The newest backward pass was not of what is recorded."""
+        if not self.step.glues:
+            return
+        glue = self.step.glues.pop()
+        gone = [call for call in self.step.calls if call in glue.into and not call.ours]
+        for call in gone:
+            call.let_go()
+        self.step.calls = [call for call in self.step.calls if call not in gone]
 
     def step_over(self, *, keeps: bool = False) -> None:
         """What a backward went through is forgotten, and what came before the last step but one.
@@ -324,6 +380,11 @@ class _Arrival:
         if gradient is not None:
             del output.arrived[1:-1]
             output.arrived.append(gradient)
+
+
+def _kept(value: Any) -> Any:
+    """A list or dict as it is now: forward may take out of it what it uses."""
+    return value.copy() if type(value) in (dict, list) else value
 
 
 def _differ(one: Any, other: Any) -> bool:

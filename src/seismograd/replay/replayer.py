@@ -76,6 +76,14 @@ class Replayer:
             self._live.leave()
         self.recorder.backward_ended()
 
+    def gradients_start(self, roots: Sequence[Any]) -> None:
+        """`autograd.grad`: the loop may give these gradients to its parameters itself."""
+        self.recorder.gradients_start(roots)
+
+    def not_ours(self) -> None:
+        """The backward pass that just ended was of something else that is trained beside."""
+        self.recorder.forget_newest()
+
     def before_update(self) -> None:
         """An optimizer is about to change the weights, and the reading of this step comes only later."""
         if not self._lag or not self.recorder.on:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seismograd.replay.recorder import Autocast, Randomness
+from seismograd.replay.recorder import Autocast, Randomness, generators_of
 
 _MOST_BYTES = 2**30
 """Buffers up to this size, all together, are copied before a second run; what is written otherwise is seen by op."""
@@ -62,11 +63,11 @@ class Rewind:
         self.kept: dict[int, tuple[Tensor, Tensor, Tensor, int]] = {}
 
     def __enter__(self) -> Rewind:
-        self._randomness = Randomness.now()
+        self._randomness = Randomness.now(own=generators_of(self._modules))
         self._attributes = [(each, dict(each.__dict__)) for each in self._modules]
-        self._inner = [
-            (held, dict(held)) for each in self._modules for held in each.__dict__.values() if isinstance(held, dict)
-        ]
+        held = [one for each in self._modules for one in each.__dict__.values()]
+        held += [inner for one in held if type(one) is dict for inner in one.values()]
+        self._inner = [(one, one.copy()) for one in held if isinstance(one, dict | list | set | deque)]
         parameters = {id(p): p for each in self._modules for p in each._parameters.values() if p is not None}
         buffers = {id(b): b for each in self._modules for b in each._buffers.values() if b is not None}
         self._parameters = [(p, p.requires_grad, p.grad) for p in parameters.values()]
@@ -84,10 +85,8 @@ class Rewind:
             if len(now) != len(attributes) or any(now.get(name) is not was for name, was in attributes.items()):
                 now.clear()
                 now.update(attributes)
-        for held, was in self._inner:
-            if len(held) != len(was) or any(held.get(name) is not one for name, one in was.items()):
-                held.clear()
-                held.update(was)
+        for one, was in self._inner:
+            _put_back(one, was)
         with torch.no_grad():
             for whole, copy, *_rest in self.kept.values():
                 whole.copy_(copy)
@@ -105,6 +104,21 @@ class Rewind:
                 tuple(one for one, _ in moved), tuple(version for _, version in moved)
             )
         self._randomness.restore()
+
+
+def _put_back(held: Any, was: Any) -> None:
+    """A container that a module holds gets the same things in it again."""
+    if len(held) == len(was) and all(one is other for one, other in zip(_items(held), _items(was), strict=True)):
+        return
+    held.clear()
+    if isinstance(held, dict | set):
+        held.update(was)
+    else:
+        held.extend(was)
+
+
+def _items(held: Any) -> Iterable[Any]:
+    return (part for item in held.items() for part in item) if isinstance(held, dict) else held
 
 
 @contextmanager

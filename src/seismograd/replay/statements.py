@@ -117,8 +117,9 @@ def _statement(frame: FrameType, spot: Spot) -> Statement | None:
         return None
     scope: ast.AST = tree
     found: ast.stmt | None = None
+    line, column = spot.line, spot.position()[2] or 0
     for node in ast.walk(tree):
-        if not isinstance(node, ast.stmt) or not node.lineno <= spot.line <= (node.end_lineno or node.lineno):
+        if not isinstance(node, ast.stmt) or not _covers(node, line, column):
             continue
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             scope = node  # walked breadth first: the innermost comes last
@@ -127,6 +128,11 @@ def _statement(frame: FrameType, spot: Spot) -> Statement | None:
     if found is None:
         return None
     return Statement(found, scope, {**frame.f_globals, **frame.f_locals}, filename)
+
+
+def _covers(node: ast.stmt, line: int, column: int) -> bool:
+    end = (node.end_lineno or node.lineno, node.end_col_offset or 0)
+    return (node.lineno, node.col_offset) <= (line, column) <= end
 
 
 def _tree(filename: str) -> ast.Module | None:

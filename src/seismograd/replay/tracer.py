@@ -263,7 +263,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         number = len(self.bad)
         bad = Bad(number, op_name(func), place, backward, parents, outside, meant)
         is_memory = func._schema.name.partition("::")[2] in _MEMORY
-        if not meant and (not (parents or outside) or (nan and all_meant) or is_memory):
+        if not (parents or outside) or (nan and all_meant) or is_memory:
             bad.birth = self._told(bad, given, scalars, output, node)
         self.bad.append(bad)
         self._writer[key] = number
@@ -327,8 +327,11 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # -- walking back --------------------------------------------------------------------------------------------
 
-    def source_of(self, tensors: list[Tensor]) -> tuple[Bad | None, Known | None]:
-        """The op that first made what is bad in these, or the tensor from outside that brought it in."""
+    def source_of(self, tensors: list[Tensor], *, meant: bool = False) -> tuple[Bad | None, Known | None]:
+        """The op that first made what is bad in these, or the tensor from outside that brought it in.
+
+        `meant`: infinities that somebody wrote down count, too.
+        """
         waiting = [self._writer[key] for one in tensors if (key := storage_of(one)) in self._writer and is_bad(one)]
         seen: set[int] = set()
         while waiting:
@@ -339,9 +342,9 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known: Known | None = None
         for number in sorted(seen):
             bad = self.bad[number]
-            if bad.birth is not None and not self._masked_argument(bad):
+            if bad.birth is not None and (meant or not bad.meant) and not self._masked_argument(bad):
                 return bad, None
-            if bad.outside and not bad.meant:
+            if bad.outside and (meant or not bad.meant):
                 known = self._known.get(storage_of(bad.outside[0][1]))
                 if known is None:
                     known = Known(bad.outside[0][0], "constant", bad.outside[0][1])

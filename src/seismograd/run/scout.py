@@ -234,6 +234,11 @@ class Scout:
             loop.backward_failed()
 
     @_guarded
+    def gradients_start(self, roots: Sequence[Any]) -> None:
+        if (loop := self._loop()) is not None:
+            loop.gradients_start(roots)
+
+    @_guarded
     def gradients_taken(self, roots: Sequence[Any]) -> None:
         self.backwards += 1
         if (loop := self._loop()) is not None:
