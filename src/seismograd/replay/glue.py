@@ -48,8 +48,12 @@ class Node:
     scalars: dict[str, Any]
     edges: list[Edge]
     """Where its inputs come from."""
+    sequence: int = 0
+    """When it was made, of all nodes."""
     order: int = -1
     """Its turn in backward."""
+    derives: str | None = None
+    """The forward op whose derivative it is, if a backward pass made it."""
     arrived: tuple[Tensor | None, ...] = ()
     left: tuple[Tensor | None, ...] = ()
 
@@ -130,16 +134,23 @@ class Glue:
         return "node", self._numbers[function]
 
     def _add(self, function: Any, into: list[Edge]) -> None:
-        told = function.metadata.get("traceback_")
-        saved = saved_by(function)
+        told = function.metadata
+        saved, line = saved_by(function), told.get("traceback_")
+        line = line if isinstance(line, Line) else Line()
+        parent = told.get("parent_") if line.twice else None
+        if parent is not None and isinstance(of_forward := parent.metadata.get("traceback_"), Line):
+            line = Line(of_forward.spots, twice=True)  # the op whose derivative it is
         node = Node(
             function.name(),
             node_op(function),
-            told if isinstance(told, Line) else Line(),
+            line,
             saved if self.afford(*saved.values()) else {},
             _scalars(function),
             into,
+            function._sequence_nr(),
         )
+        if parent is not None:
+            node.derives = node_op(parent)
         function.register_hook(_Passing(node, self))
         self.nodes.append(node)
 

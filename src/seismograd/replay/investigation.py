@@ -164,6 +164,9 @@ class Investigation:
             if made is not None and made.phase == "loss":
                 where = replace(made.where, phase="input")
                 return replace(made, phase="input", where=where, facts={**made.facts, **told.facts})
+            if made_by is not None:
+                note = f"`{name}` was last assigned at line {made_by.node.lineno}"
+                return replace(told, note=note)
         return told
 
     def _bad_input(self, call: Call, known: Known) -> Origin:
@@ -249,12 +252,20 @@ class Investigation:
         if found.brought is not None:
             return self._brought(node, found.brought, given)
         if node.line.twice:
-            again = self._in_calls_backward(glue)
+            again = self._in_calls_backward(glue, self._calls)
             if again is not None:
                 return again
         value = values.of(found.edge)
         assert value is not None
-        return _of_node(node, value, given, phase="loss", sure=found.sure)
+        told = _of_node(node, value, given, phase="loss", sure=found.sure)
+        if not node.line.twice:
+            return told
+        if node.derives is None:
+            return replace(told, sure=False, note="it was made by a derivative that was taken at this line")
+        names = ("grad", "self", "other")  # a derivative begins with the gradient that arrives
+        inputs = tuple(replace(one, name=name) for name, one in zip(names, told.inputs, strict=False))
+        where = replace(told.where, phase="backward")
+        return replace(told, phase="backward", forward_op=node.derives, where=where, inputs=inputs)
 
     def _brought(self, node: Node, brought: Given, given: list[tuple[str, Tensor]]) -> Origin:
         """An op of the loop got something bad from outside of the graph: a target, or what was made without it."""
@@ -312,10 +323,10 @@ class Investigation:
         culprit = self._backward_culprit(glue)
         return self._node_in_backward(glue, culprit) if culprit is not None else self._in_calls_backward(glue)
 
-    def _in_calls_backward(self, glue: Glue) -> Origin | None:
+    def _in_calls_backward(self, glue: Glue, calls: Sequence[Call] | None = None) -> Origin | None:
         """The calls whose output got a finite gradient and whose own gradients are not finite."""
         reason: CannotReplayError | None = None
-        for call in reversed(self._calls_of(glue)):
+        for call in reversed(self._calls_of(glue) if calls is None else calls):
             for turn in range(max((len(output.arrived) for output in call.outputs), default=0)):
                 arrived = [self._arriving(call, one, turn) for one in call.outputs if turn < len(one.arrived)]
                 if any(is_bad(gradient) for gradient in arrived):

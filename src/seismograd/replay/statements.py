@@ -299,13 +299,20 @@ def _is_safe_function(function: FunctionType, passed: Mapping[str, Any], depth: 
             if isinstance(target, ast.Subscript) and getattr(target.value, "id", None) not in assigned:
                 return False
             assigned.update(names)
-            if isinstance(node, ast.Assign) and isinstance(node.value, _DISPLAYS):
-                made.update(names)
+            if isinstance(node, ast.Assign):
+                made.update(_displayed(target, node.value))
     cells = (cell.cell_contents for cell in function.__closure__ or ())
     closure = dict(zip(function.__code__.co_freevars, cells, strict=True))
     known = {**function.__globals__, **closure, **{name: passed[name] for name in passed.keys() - assigned}}
     safety = _Safety(known, frozenset((own - passed.keys()) | assigned), frozenset(made - own))
     return all(safety.allows(node, depth) for node in body.body)
+
+
+def _displayed(target: ast.expr, value: ast.expr) -> list[str]:
+    """The names that are bound to a list or dict that stands there: `found, total = [], 0`."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return [name for pair in zip(target.elts, value.elts, strict=True) for name in _displayed(*pair)]
+    return _bound(target) if isinstance(target, ast.Name) and isinstance(value, _DISPLAYS) else []
 
 
 def _targets(node: ast.AST) -> list[ast.expr]:

@@ -86,6 +86,10 @@ def op_name(function: Any) -> str:
     return str(function._schema.name).replace("::", ".")
 
 
+def schema_name(function: Any) -> str:
+    return str(function._schema.name).partition("::")[2]
+
+
 def storage_of(tensor: Tensor) -> int:
     """What all views of one tensor share; 0 where there is no such thing."""
     try:
@@ -260,10 +264,12 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         all_meant = all(self.bad[at].meant for at in parents) and all(self._is_mask(one) for _, one in outside)
         nan = holds_nan(output)
         meant = all_meant and not nan and (written or bool(parents) or bool(outside))
+        swallows = schema_name(func) == "logsumexp"  # -Inf out of -Inf only where nothing else was there
+        meant = meant and not (swallows and (parents or outside))
         number = len(self.bad)
         bad = Bad(number, op_name(func), place, backward, parents, outside, meant)
-        is_memory = func._schema.name.partition("::")[2] in _MEMORY
-        if not (parents or outside) or (nan and all_meant) or is_memory:
+        is_memory = schema_name(func) in _MEMORY
+        if not (parents or outside) or (all_meant and not meant) or is_memory:
             bad.birth = self._told(bad, given, scalars, output, node)
         self.bad.append(bad)
         self._writer[key] = number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -122,21 +123,36 @@ class Values:
         value = self.of(edge)
         if value is None or not is_bad(value):
             return None
-        while edge[0] == "node":
-            node = self._glue.nodes[edge[1]]
+        found: list[Culprit] = []
+        waiting, seen = [edge], set[int]()
+        while waiting:
+            at = waiting.pop()
+            if at[0] != "node":
+                found.append(Culprit(at))
+                continue
+            if at[1] in seen:
+                continue
+            seen.add(at[1])
+            node = self._glue.nodes[at[1]]
             given = self.given(node)
             bad = [one for one in given if one.value is not None and is_bad(one.value)]
-            further = next((one.edge for one in bad if one.edge[0] != "none"), None)
-            if further is None and bad:
-                return Culprit(edge, bad[0])
-            if further is None:
+            further = [one.edge for one in bad if one.edge[0] != "none"]
+            if not further and bad:
+                found.append(Culprit(at, bad[0]))
+            elif not further:
                 unknown = [one.edge for one in given if one.value is None and one.edge[0] != "none"]
-                further = next((found for one in unknown if (found := self._beyond(one)) is not None), None)
-                if further is None:
+                further = [one for each in unknown if (one := self._beyond(each)) is not None]
+                if not further:
                     doubtful = node.op in _SHIFTS and ("none", None) in node.edges
-                    return Culprit(edge, sure=not (unknown or doubtful or any(self._is_doubtful(one) for one in given)))
-            edge = further
-        return Culprit(edge)
+                    unsure = unknown or doubtful or any(self._is_doubtful(one) for one in given)
+                    found.append(Culprit(at, sure=not unsure))
+            waiting += further
+        return min(found, key=self._turn, default=None)
+
+    def _turn(self, culprit: Culprit) -> float:
+        """When it ran; what comes from a call or a leaf was looked at before, and comes last."""
+        kind, what = culprit.edge
+        return self._glue.nodes[what].sequence if kind == "node" else math.inf
 
     def _beyond(self, edge: Edge) -> Edge | None:
         """The nearest bad value behind one that is not known, or the nearest op that got one from outside."""

@@ -95,7 +95,7 @@ class _Checker:
             if deep is not None:
                 return deep
         growing = self._grows(reading, norm)
-        if self._count > limits.settle:
+        if self._count > limits.settle and len(self._window):
             usual = max(self._window.median, self._early.median)
             if norm > limits.far * usual and norm > 10.0 * self._peak:
                 return self._judge(reading, norm, usual)

@@ -91,7 +91,7 @@ class _Checker:
                     " log(0), sqrt(0) or a division by zero.",
                     "If it comes back on other batches, lower the learning rate or clip gradients.",
                 ]
-        back = f"Go back to a checkpoint of before step {reading.step}: a step on a {word} loss ruins all weights."
+        back = f"Go back to a checkpoint of before step {reading.step}: a step on a loss of {word} ruins all weights."
         message, where = f"{said}.", Where(phase="forward")
         if origin is not None:
             message, known, advice, where = told(origin, said + moment(origin), [back], reading.step)

@@ -76,7 +76,7 @@ def division(case: Case) -> Account | None:
                     f"If it is a mean over what a mask selects, the mask is empty: {mean}.",
                     "Leave out batches in which nothing counts.",
                 ]
-                return Account("0 / 0 is NaN; the divisor is 0, as in the mean over an empty mask", tuple(advice))
+                return Account("0 / 0 is NaN; the divisor is 0", tuple(advice))
             return Account(f"0 / 0 is NaN; {count}", (guard, *half))
         return Account(f"division by zero; {count}", (guard, *half))
     smallest = min(abs(below.low or 0.0), abs(below.high or 0.0))
