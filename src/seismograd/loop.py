@@ -301,7 +301,8 @@ class Loop:
     def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._asleep and not self._closed:
             trains = torch.is_grad_enabled()
-            if trains and get_ident() != self._thread and self._is_ours(module):
+            looks_on = self._replayer is not None and self._replayer.looks_on  # there, and has to leave there
+            if trains and get_ident() != self._thread and not looks_on and self._is_ours(module):
                 self._thread = get_ident()
             self._module_starts(module, args, kwargs, trains)
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from time import perf_counter
+from types import CodeType
 from typing import Any, Protocol
 
 import torch
@@ -142,6 +143,10 @@ def muted(follower: Follower | None = None) -> Iterator[None]:
         yield
     finally:
         _inside.module, _inside.follower, _inside.muted = before
+
+
+engine: CodeType | None = None
+"""The code of our frame below autograd's engine: what stands above it in a stack runs in backward."""
 
 
 def _install() -> None:
@@ -268,6 +273,8 @@ def _watched_engine(original: Callable[..., Any]) -> Callable[..., Any]:
             listener.backward_ended(roots, seconds)
         return result
 
+    global engine  # noqa: PLW0603
+    engine = run.__code__
     return run
 
 

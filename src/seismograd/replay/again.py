@@ -180,7 +180,7 @@ class Capture:
             passes = self.told["passes"] or [{"calls": list(calls), "losses": []}]
             step = Step(list(calls.values()))
             for each in passes:
-                glue = Glue([], {})
+                glue = Glue([])
                 glue.into = {calls[int(at)]: [] for at in each["calls"] if int(at) in calls}
                 glue.losses = [torch.tensor(_number(loss)) for loss in each["losses"]]
                 glue.starts = [("none", None) for _ in glue.losses]

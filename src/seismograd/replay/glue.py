@@ -6,7 +6,7 @@ keep the gradients that pass: that is enough to compute the values anew, op by o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,11 @@ from torch import Tensor
 from seismograd.places import Spot
 from seismograd.replay.tracer import node_op, saved_by
 
-_MOST_NODES = 300
+MOST_NODES = 300
 """A longer graph is no loop's: something was called that is not seen as a module."""
 
-_MOST_BYTES = 64 * 2**20
-"""So much of what autograd frees in backward is kept until the step is over."""
+MARK = "seismograd"
+"""Under this name the node that made a module's output knows the call, and its outputs by number."""
 
 
 class Line(list[str]):
@@ -85,7 +85,7 @@ class Glue:
     """The graph of one backward pass from its roots down to the outputs of the modules that were called, and on from
     what went into those."""
 
-    def __init__(self, roots: Sequence[Any], stops: Mapping[Any, tuple[Any, Mapping[int, Any]]]) -> None:
+    def __init__(self, roots: Sequence[Any], afford: Callable[[int], bool] = lambda size: True) -> None:
         self.nodes: list[Node] = []
         self.losses: list[Tensor] = []
         self.starts: list[Edge] = []
@@ -94,10 +94,10 @@ class Glue:
         """For each call that it reaches, in the order of backward: inputs with a gradient, and where they come from."""
         self.complete = True
         """False where the graph was too long to be looked at."""
-        self.turns = self._bytes = 0
+        self.turns = 0
+        self._afford = afford
         self._found: list[Any] = []
         self._numbers: dict[Any, int] = {}
-        self._stops = stops
         for root in roots:
             if isinstance(root, Tensor):
                 self.losses.append(root.detach())
@@ -109,13 +109,14 @@ class Glue:
         if self.complete:
             for function, into in zip(self._found, edges, strict=True):
                 self._add(function, into)
-        self._found, self._numbers, self._stops = [], {}, {}  # the graph is the user's to free
+        self._found, self._numbers = [], {}  # the graph is the user's to free
 
     def _edge(self, function: Any, number: int) -> Edge:
         if function is None:
             return "none", None
-        if function in self._stops:
-            call, outputs = self._stops[function]
+        mark = function.metadata.get(MARK)
+        if mark is not None:
+            call, outputs = mark
             if call not in self.into:
                 given = self.into[call] = []
                 for tensor, _ in call.versions:
@@ -126,7 +127,7 @@ class Glue:
         if leaf is not None:
             return "leaf", leaf.detach()
         if function not in self._numbers:
-            if len(self._found) >= _MOST_NODES:
+            if len(self._found) >= MOST_NODES:
                 self.complete = False
                 return "none", None
             self._numbers[function] = len(self._found)
@@ -155,11 +156,7 @@ class Glue:
         self.nodes.append(node)
 
     def afford(self, *tensors: Tensor | None) -> bool:
-        size = sum(one.numel() * one.element_size() for one in tensors if one is not None)
-        if self._bytes + size > _MOST_BYTES:
-            return False
-        self._bytes += size
-        return True
+        return self._afford(sum(one.numel() * one.element_size() for one in tensors if one is not None))
 
 
 _scalar_names: dict[str, list[str]] = {}

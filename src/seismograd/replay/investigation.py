@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_hook
 
 from seismograd import patches
@@ -56,7 +57,7 @@ class Investigation:
         self._finite_loss, self._scale = finite_loss, scale
         self._models = dict(models)
         self._names = module_names(self._models)
-        self._calls = list(step.calls)
+        self._calls, self._dropped = list(step.calls), step.dropped
         self._glues = list(step.glues) or ([] if step.taken is None else [step.taken])
 
     # -- the search ----------------------------------------------------------------------------------------------
@@ -74,6 +75,8 @@ class Investigation:
                 return self._with_micro_batch(found, glue, at)
         if not self._calls and not any(glue.nodes for glue in self._glues):
             notes.append("no module was called where it could be seen, so there was nothing to run again")
+        elif self._dropped:
+            notes.append(f"only the last {len(self._glues)} micro-batches of the step were kept, and they are finite")
         elif any(not glue.complete for glue in self._glues):
             notes.append("the graph outside of modules is too long to be looked at")
         return Origin("", note=notes[0] if notes else "a second run of the step was finite", sure=False)
@@ -87,9 +90,10 @@ class Investigation:
         return not self._finite_loss and any(is_bad(loss) for loss in glue.losses)
 
     def _with_micro_batch(self, origin: Origin, glue: Glue, at: int) -> Origin:
-        if len(self._glues) < 2:
+        if len(self._glues) + self._dropped < 2:
             return origin
-        facts = {**origin.facts, "micro_batch": self._glues.index(glue) + 1, "micro_batches": len(self._glues)}
+        number, of = self._glues.index(glue) + 1 + self._dropped, len(self._glues) + self._dropped
+        facts = {**origin.facts, "micro_batch": number, "micro_batches": of}
         return replace(origin, facts=facts)
 
     def _calls_of(self, glue: Glue) -> list[Call]:
@@ -240,7 +244,10 @@ class Investigation:
             return None
         if found.edge[0] == "call":  # what is infinite there was meant, and reached the loss all the same
             rerun = self._run(found.edge[1][0])
-            return self._explained(rerun, [tensor for _, tensor in rerun.outputs], glue, None, meant=True)
+            told = self._explained(rerun, [tensor for _, tensor in rerun.outputs], glue, None, meant=True)
+            if told is None or told.phase == "input":
+                return told
+            return replace(told, sure=False, note="this infinity was written down on purpose, but it reached the loss")
         if found.edge[0] == "leaf":
             return Origin("", note="a parameter was not finite before the step", sure=False)
         node = glue.nodes[found.edge[1]]
@@ -257,7 +264,8 @@ class Investigation:
                 return again
         value = values.of(found.edge)
         assert value is not None
-        told = _of_node(node, value, given, phase="loss", sure=found.sure)
+        known = found.sure and not node.kind.startswith("CompiledFunction")  # whose inputs are not all told
+        told = _of_node(node, value, given, phase="loss", sure=known)
         if not node.line.twice:
             return told
         if node.derives is None:
@@ -315,7 +323,13 @@ class Investigation:
             return None
         made_by = statement.before(outsider.name)
         deeper = self._evaluated(made_by, glue, depth + 1) if made_by is not None else None
-        return deeper or self._bad_input_at(source.place.spot, None, outsider)
+        if deeper is not None:
+            return deeper
+        told = self._bad_input_at(source.place.spot, None, outsider)
+        if made_by is None:
+            return told
+        note = f"`{outsider.name}` was last assigned at line {made_by.node.lineno}, which cannot be run again"
+        return replace(told, sure=False, note=note)
 
     # -- backward ------------------------------------------------------------------------------------------------
 
@@ -477,7 +491,9 @@ class Investigation:
                 raise
             except torch.OutOfMemoryError:
                 raise CannotReplayError("there was not enough memory to run the step again") from None
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # of the user's own kind, too
                 raise CannotReplayError(f"the second run of the step raised {type(error).__name__}: {error}") from None
         return rerun
 
@@ -493,6 +509,8 @@ class Investigation:
             stack.enter_context(silenced())
             stack.enter_context(patches.muted(tracer))
             stack.enter_context(as_it_was(autocast))
+            if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:  # the user's own: not again
+                stack.enter_context(saved_tensors_hooks(_same, _same))
             yield
 
     def _with_backward(self, call: Call, turn: int, *, traced: bool = True) -> Rerun:
@@ -504,6 +522,8 @@ class Investigation:
     def _check(self, call: Call) -> None:
         if call.changed():
             raise CannotReplayError("an input of the model was changed in place since, so the step cannot be run again")
+        if _uses_up(call):
+            raise CannotReplayError("an iterator went into the model: running it again would use up what is in it")
         for each in call.module.modules():
             kind = type(each).__name__
             if kind.startswith(_COLLECTIVE) or hasattr(each, "_fsdp_state") or hasattr(each, "_get_fsdp_state"):
@@ -627,6 +647,18 @@ def unwrapped(module: nn.Module) -> nn.Module:
             module = inner
         else:
             return module
+
+
+def _uses_up(call: Call) -> bool:
+    """Whether an argument, or something that a module holds, is gone through only once."""
+    held = [*call.args, *call.kwargs.values()]
+    held += [one for each in call.module.modules() for one in each.__dict__.values()]
+    held += [inner for one in held if type(one) in (list, tuple) for inner in one[:8]]
+    return any(isinstance(one, Iterator) for one in held)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _is_compiled(module: nn.Module) -> bool:

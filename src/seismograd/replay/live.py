@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from seismograd import patches
 from seismograd.places import caller
 from seismograd.records import Origin
 from seismograd.replay.investigation import known_tensors, module_names
@@ -32,7 +33,9 @@ class Live:
 
     def _begin(self) -> None:
         self._outputs = []
-        self._tracer = Tracer(module_names(self._models), known_tensors(self._models.items()), live=True)
+        self._tracer = Tracer(
+            module_names(self._models), known_tensors(self._models.items()), base=patches.engine, live=True
+        )
 
     def step_over(self) -> bool:
         """The next step begins; says whether it is to be traced, too."""
@@ -56,6 +59,10 @@ class Live:
 
     def backward_starts(self) -> None:
         self._enter()
+
+    @property
+    def entered(self) -> bool:
+        return self._stack is not None
 
     def _enter(self) -> None:
         self.leave()

@@ -149,23 +149,37 @@ def _children(value: Any) -> list[tuple[str, Any]]:
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, dict) or (hasattr(value, "keys") and hasattr(value, "__getitem__")):
-        return [(f"[{key!r}]", value[key]) for key in list(value.keys())]
+    if isinstance(value, dict):  # as dicts do it: one of the user's kind may load what it is asked for
+        return [(f"[{key!r}]", item) for key, item in dict.items(value)] if dict.__len__(value) <= _MOST else []
     if isinstance(value, (list, tuple)):
-        fields = getattr(value, "_fields", None)
+        if len(value) > _MANY and all(isinstance(item, _PLAIN) for item in value[:_MANY]):
+            return []  # numbers, or words
+        fields = getattr(type(value), "_fields", None)
         if fields:
             return [(f".{name}", item) for name, item in zip(fields, value, strict=False)]
-        return [(f"[{at}]", item) for at, item in enumerate(value)]
+        return [(f"[{at}]", item) for at, item in enumerate(value[:_MOST])]
     if isinstance(value, (set, frozenset)):
-        return [("{}", item) for item in value]
-    attributes = getattr(value, "__dict__", None)
+        return [("{}", item) for item in value] if len(value) <= _MOST else []
+    attributes = object.__getattribute__(value, "__dict__") if hasattr(type(value), "__dict__") else {}
     if not attributes:
         names = getattr(type(value), "__slots__", ())
         names = (names,) if isinstance(names, str) else names
-        attributes = {name: getattr(value, name) for name in names if hasattr(value, name)}
+        found = [(name, object.__getattribute__(value, name)) for name in names if _is_set(value, name)]
+        attributes = dict(found)
     if len(attributes) > 64:  # no batch: some engine that came along
         return []
     return [(f".{name}", item) for name, item in attributes.items() if not name.startswith("__")]
+
+
+_MANY = 64
+
+
+def _is_set(value: Any, name: str) -> bool:
+    try:
+        object.__getattribute__(value, name)
+    except AttributeError:
+        return False
+    return True
 
 
 def mapped(value: Any, change: Any, depth: int = 0) -> Any:

@@ -12,13 +12,17 @@ from typing import Any
 import torch
 import torch.fx.traceback
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from seismograd.places import Spot, chain
-from seismograd.replay.glue import Glue, Line
+from seismograd.replay.glue import MARK, MOST_NODES, Glue, Line
 from seismograd.replay.numbers import tensors_in
 
 MOST_BYTES = 256 * 2**20
 """So much may be kept alive of one step's outputs, and of the gradients that arrived at them."""
+
+_MOST_OF_GLUE = 64 * 2**20
+"""So much is kept, for all of a step, of what autograd frees in backward."""
 
 _MOST_CALLS = 64
 """Of one step. A cell that the user's own loop calls more often is not recorded to the end."""
@@ -113,8 +117,8 @@ class Output:
 
     path: str
     tensor: Tensor | None
-    node: Any = None
     number: int = 0
+    """Which of its node's outputs it is."""
     arrived: list[Tensor] = field(default_factory=list)
     """The gradients that came to it, one for each backward pass: the first, and the last two."""
     reached: bool = False
@@ -139,17 +143,14 @@ class Call:
     """Whether it holds parameters that are under watch; the others are losses, and models that are not trained."""
     outputs: list[Output] = field(default_factory=list)
     age: int = 0
+    size: int = 0
+    """In bytes, of what it keeps alive."""
     backward: int = -1
     """The number, within the step, of the backward pass that first went through it."""
 
     @property
     def spot(self) -> Spot | None:
         return self.spots[0] if self.spots else None
-
-    def let_go(self) -> None:
-        """Forgets the graph: a node and our hook on it hold each other, and no collector would ever find that out."""
-        for output in self.outputs:
-            output.node = None
 
     def changed(self) -> bool:
         """Whether an input was changed in place since."""
@@ -164,6 +165,8 @@ class Step:
     glues: list[Glue] = field(default_factory=list)
     taken: Glue | None = None
     """That of the last `autograd.grad`."""
+    dropped: int = 0
+    """Backward passes that are no longer kept."""
 
 
 class _Habits:
@@ -173,11 +176,16 @@ class _Habits:
 
     def __init__(self, module: nn.Module) -> None:
         self.module = weakref.ref(module)
-        self.modules = list(module.modules())
-        self.generators = generators_of(self.modules)
+        modules = list(module.modules())
+        self.modules = [weakref.ref(each) for each in modules]
+        self.generators = generators_of(modules)
         self.calls = 0
         self.python = self.numpy = True
-        self.buffers = [buffer for buffer in module.buffers() if not buffer.is_meta]
+        self.buffers = [
+            buffer
+            for buffer in module.buffers()
+            if not (buffer.is_meta or buffer.is_inference() or isinstance(buffer, UninitializedTensorMixin))
+        ]
         small = sum(buffer.numel() * buffer.element_size() for buffer in self.buffers) <= _SMALL
         self.changing: list[Tensor] = self.buffers if small else []
 
@@ -189,10 +197,13 @@ class Recorder:
         self._most = most
         self.on = True
         """Whether the present step is recorded."""
+        self.calls_seen = 0
+        """By whoever waits for a training to begin."""
         self.step = Step()
         self.before = Step()
         """The step before, where that is kept."""
-        self._bytes = 0
+        self._bytes = self._glue_bytes = 0
+        self._notes = self._long = 0
         self._habits: dict[int, _Habits] = {}
         self._open: tuple[Call, _Habits, list[int]] | None = None
         self._original: Any = None  # torch's own `format_stack`, while ours is in its place
@@ -205,13 +216,19 @@ class Recorder:
         if not self.on:
             return
         if len(self.step.calls) >= self._most:
-            self.step.calls.pop(0).let_go()
+            self._bytes -= self.step.calls.pop(0).size
         habits = self._habits.get(id(module))
         if habits is None or habits.module() is not module:
             if len(self._habits) > 1000:
                 self._habits.clear()
             habits = self._habits[id(module)] = _Habits(module)
+        if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+            return  # a checkpoint calls it: what it saves on purpose is not to be kept by us
         given = [tensor for _, tensor in tensors_in((args, kwargs))]
+        size = sum(tensor.numel() * tensor.element_size() for tensor in given if tensor.layout == torch.strided)
+        while self._bytes + size > MOST_BYTES and self.step.calls:
+            self._bytes -= self.step.calls.pop(0).size
+        self._bytes += size
         args, kwargs = tuple(_kept(value) for value in args), {name: _kept(value) for name, value in kwargs.items()}
         call = Call(
             module,
@@ -220,10 +237,11 @@ class Recorder:
             [(tensor, -1 if tensor.is_inference() else tensor._version) for tensor in given],
             Randomness.now(habits.python, habits.numpy, habits.generators),
             Autocast.now(),
-            [each.training for each in habits.modules],
+            [bool(each.training) for ref in habits.modules if (each := ref()) is not None],
             [(buffer, buffer.detach().clone()) for buffer in habits.changing],
             chain(sys._getframe(1)),
             ours,
+            size=size,
         )
         self._open = (call, habits, [buffer._version for buffer in habits.buffers])
 
@@ -233,11 +251,13 @@ class Recorder:
             self._learn(call, habits, versions)
             for path, tensor in tensors_in(output, "output"):
                 if not tensor.requires_grad or tensor.grad_fn is None:
-                    call.outputs.append(Output(path, self._afford(tensor.detach())))
+                    call.outputs.append(Output(path, self._afford(tensor.detach(), call)))
                     continue
-                one = Output(path, self._afford(tensor.detach()), tensor.grad_fn, tensor.output_nr)
+                one = Output(path, self._afford(tensor.detach(), call), tensor.output_nr)
                 call.outputs.append(one)
-                one.node.register_prehook(_Arrival(one))
+                node: Any = tensor.grad_fn
+                node.metadata.setdefault(MARK, (call, {}))[1][one.number] = one
+                node.register_prehook(_Arrival(one))
             self.step.calls.append(call)
         self.arm()
 
@@ -245,11 +265,12 @@ class Recorder:
         self._open = None
         self.arm()
 
-    def _afford(self, tensor: Tensor) -> Tensor | None:
+    def _afford(self, tensor: Tensor, call: Call) -> Tensor | None:
         size = tensor.numel() * tensor.element_size()
         if self._bytes + size > MOST_BYTES:
             return None
         self._bytes += size
+        call.size += size
         return tensor
 
     def _learn(self, call: Call, habits: _Habits, versions: Sequence[int]) -> None:
@@ -277,6 +298,7 @@ class Recorder:
             self.step.glues.append(self._glue(roots))
             if len(self.step.glues) > self._most:
                 del self.step.glues[0]
+                self.step.dropped += 1
 
     def gradients_start(self, roots: Sequence[Any]) -> None:
         """As a backward pass, whose gradients go somewhere else."""
@@ -284,12 +306,13 @@ class Recorder:
             self.step.taken = self._glue(roots)
 
     def _glue(self, roots: Sequence[Any]) -> Glue:
-        stops: dict[Any, tuple[Call, dict[int, Output]]] = {}
-        for call in self.step.calls:
-            for output in call.outputs:
-                if output.node is not None:
-                    stops.setdefault(output.node, (call, {}))[1][output.number] = output
-        return Glue(roots, stops)
+        return Glue(roots, self._afford_glue)
+
+    def _afford_glue(self, size: int) -> bool:
+        if self._glue_bytes + size > _MOST_OF_GLUE:
+            return False
+        self._glue_bytes += size
+        return True
 
     def backward_ended(self) -> None:
         for call in self.step.calls:
@@ -298,7 +321,7 @@ class Recorder:
             for output in call.outputs:
                 if output.arrived and not output.counted:
                     output.counted = True
-                    if self._afford(output.arrived[-1]) is None:
+                    if self._afford(output.arrived[-1], call) is None:
                         output.arrived = []
         self.arm()
 
@@ -308,8 +331,6 @@ class Recorder:
             return
         glue = self.step.glues.pop()
         gone = [call for call in self.step.calls if call in glue.into and not call.ours]
-        for call in gone:
-            call.let_go()
         self.step.calls = [call for call in self.step.calls if call not in gone]
 
     def step_over(self, *, keeps: bool = False) -> None:
@@ -322,43 +343,65 @@ class Recorder:
             call.age += 1
             if call.age < 2 and not any(output.reached for output in call.outputs):
                 self.step.calls.append(call)
-            else:
-                call.let_go()
-        self._bytes = 0
+        self._bytes = sum(call.size for call in self.step.calls)
+        self._glue_bytes = 0
+        self._long = self._long + 1 if self._notes > MOST_NODES else 0
+        self._notes = 0
         if keeps:
             self.before = over
 
     def close(self) -> None:
         self.disarm()
         self.on = False
-        for call in self.step.calls:
-            call.let_go()
         self.step, self.before, self._open = Step(), Step(), None
         self._habits.clear()
 
     # -- lines ---------------------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """From now on nodes note the user's line that makes them: outside of modules these are few."""
-        if not self.on or self._original is not None or torch.is_anomaly_enabled():
+        """From now on nodes note the user's line that makes them: outside of modules these are few.
+
+        For that anomaly mode is on, without its check. The user sees none of it, and may switch it on and off.
+        """
+        if not self.on or self._original is not None or self._long >= _TOO_LONG or torch.is_anomaly_enabled():
             return
-        self._original = torch.fx.traceback.format_stack
+        self._original = (torch.fx.traceback.format_stack, torch.is_anomaly_enabled, torch.set_anomaly_enabled)
         torch.fx.traceback.format_stack = self._note
         torch.set_anomaly_enabled(True, False)
+        torch.is_anomaly_enabled = _is_not  # the user's own wish
+        torch.set_anomaly_enabled = self._wished
 
     def disarm(self) -> None:
         if self._original is None:
             return
-        original, self._original = self._original, None
-        torch.fx.traceback.format_stack = original
-        if torch.is_anomaly_enabled() and not torch.is_anomaly_check_nan_enabled():
-            torch.set_anomaly_enabled(False)
+        (stack, enabled, set_enabled), self._original = self._original, None
+        torch.fx.traceback.format_stack = stack
+        torch.is_anomaly_enabled, torch.set_anomaly_enabled = enabled, set_enabled
+        torch.set_anomaly_enabled(False)
+
+    def _wished(self, enabled: bool, check_nan: bool = True) -> None:
+        """The user switches anomaly mode: it is theirs from here on."""
+        self.disarm()
+        torch.set_anomaly_enabled(enabled, check_nan)
 
     def _note(self) -> Any:
-        frame = sys._getframe(1)
-        if torch.fx.traceback.has_preserved_node_meta() and self._original is not None:
-            return self._original()  # torch asks for itself: it compiles
-        return Line(chain(frame), torch._C._current_graph_task_id() != -1)
+        original = self._original
+        if original is None:
+            return []
+        if torch.fx.traceback.has_preserved_node_meta():
+            return original[0]()  # torch asks for itself: it compiles
+        self._notes += 1
+        if self._notes > MOST_NODES:  # so long a graph is not looked at
+            self.disarm()
+        return Line(chain(sys._getframe(1)), torch._C._current_graph_task_id() != -1)
+
+
+_TOO_LONG = 3
+"""After so many steps in a row whose graph outside of modules is too long, lines are noted no more."""
+
+
+def _is_not() -> bool:
+    return False
 
 
 def _cuda() -> bool:
@@ -390,5 +433,11 @@ def _kept(value: Any) -> Any:
 def _differ(one: Any, other: Any) -> bool:
     if one is None or other is None:
         return one is not other
-    first, second = one["state"], other["state"]
-    return bool(first["pos"] != second["pos"] or (first["key"] != second["key"]).any())
+    return repr(_numbers(one)) != repr(_numbers(other))
+
+
+def _numbers(state: Any) -> Any:
+    """The state of a generator of NumPy's without arrays."""
+    if isinstance(state, dict):
+        return {name: _numbers(value) for name, value in state.items()}
+    return state.tolist() if hasattr(state, "tolist") else state

@@ -45,6 +45,11 @@ class Replayer:
 
     # -- what the loop does --------------------------------------------------------------------------------------
 
+    @property
+    def looks_on(self) -> bool:
+        """Whether what runs now is traced."""
+        return self._live is not None and self._live.entered
+
     def look_away(self, *, for_good: bool = False) -> None:
         """No op is traced from now on, until the next forward or backward pass."""
         if self._live is not None:
@@ -126,6 +131,7 @@ class Replayer:
 
     def investigate(self, reading: Reading, sound: Reading | None) -> Origin | None:
         """Where what is not finite in this reading was made. `sound` is the last reading in which all was finite."""
+        self.recorder.disarm()
         step = self.recorder.before if self._lag else self.recorder.step
         blamed = None
         if not self._lag or any(is_bad(copy) for _, copy in self._shadow or ()):

@@ -8,49 +8,67 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from seismograd.places import is_users
 from seismograd.replay.recorder import Autocast, Randomness, generators_of
 
 _MOST_BYTES = 2**30
 """Buffers up to this size, all together, are copied before a second run; what is written otherwise is seen by op."""
 
 
-class _Nowhere:
-    """Takes what user code prints in the second run."""
+class _Aside:
+    """A stream that swallows what this thread writes: other threads write on."""
 
-    encoding = "utf-8"
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._thread = stream, get_ident()
 
     def write(self, text: str) -> int:
-        return len(text)
+        return len(text) if get_ident() == self._thread else int(self._stream.write(text))
 
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        if get_ident() != self._thread:
+            self._stream.flush()
+
+    def fileno(self) -> int:
+        if get_ident() == self._thread:
+            raise OSError("what runs a second time has no terminal")
+        return int(self._stream.fileno())
 
     def isatty(self) -> bool:
         return False
 
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        raise OSError("what runs a second time has no terminal")
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Nothing that Python code prints, warns or logs comes out."""
-    out, err, show, level = sys.stdout, sys.stderr, warnings.showwarning, logging.root.manager.disable
-    sys.stdout = sys.stderr = _Nowhere()
-    warnings.showwarning = lambda *_, **__: None  # not catch_warnings: after it, warnings shown before come again
-    logging.disable(logging.CRITICAL)
+    """Nothing that Python code prints, warns or logs on this thread comes out."""
+    out, err, show, handle = sys.stdout, sys.stderr, warnings.showwarning, logging.Logger.callHandlers
+    thread = get_ident()
+
+    def shown(*args: Any, **kwargs: Any) -> None:
+        if get_ident() != thread:
+            show(*args, **kwargs)
+
+    def handled(self: logging.Logger, record: logging.LogRecord) -> None:
+        if get_ident() != thread:
+            handle(self, record)
+
+    sys.stdout = _Aside(out) if out is not None else None
+    sys.stderr = _Aside(err) if err is not None else None
+    warnings.showwarning = shown  # not catch_warnings: after it, warnings shown before come again
+    logging.Logger.callHandlers = handled  # type: ignore[method-assign]
     try:
         yield
     finally:
         sys.stdout, sys.stderr, warnings.showwarning = out, err, show
-        logging.disable(level)
+        logging.Logger.callHandlers = handle  # type: ignore[method-assign]
 
 
 class Rewind:
@@ -67,6 +85,7 @@ class Rewind:
         self._attributes = [(each, dict(each.__dict__)) for each in self._modules]
         held = [one for each in self._modules for one in each.__dict__.values()]
         held += [inner for one in held if type(one) is dict for inner in one.values()]
+        held += [vars(one) for one in held if _is_plain_object(one)]
         self._inner = [(one, one.copy()) for one in held if isinstance(one, dict | list | set | deque)]
         parameters = {id(p): p for each in self._modules for p in each._parameters.values() if p is not None}
         buffers = {id(b): b for each in self._modules for b in each._buffers.values() if b is not None}
@@ -104,6 +123,13 @@ class Rewind:
                 tuple(one for one, _ in moved), tuple(version for _, version in moved)
             )
         self._randomness.restore()
+
+
+def _is_plain_object(held: Any) -> bool:
+    """Whether it is an object of the user's, with attributes of its own."""
+    home = sys.modules.get(type(held).__module__)
+    name = getattr(home, "__file__", None)
+    return not isinstance(held, nn.Module) and hasattr(held, "__dict__") and name is not None and is_users(name)
 
 
 def _put_back(held: Any, was: Any) -> None:

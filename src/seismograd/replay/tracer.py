@@ -377,14 +377,14 @@ def origin_at(place: Place, *, phase: str, op: str | None, **told: Any) -> Origi
 def lines_noted(note: Any) -> Iterator[None]:
     """While it lasts, every autograd node made on any thread carries what `note()` returns, at `traceback_`."""
     was, checked = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    torch.set_anomaly_enabled(True, False)  # first: a recorder that notes lines for itself stops at that
     original = torch.fx.traceback.format_stack
     torch.fx.traceback.format_stack = note
-    torch.set_anomaly_enabled(True, False)
     try:
         yield
     finally:
-        torch.set_anomaly_enabled(was, checked)
         torch.fx.traceback.format_stack = original
+        torch.set_anomaly_enabled(was, checked)
 
 
 def node_op(node: Any) -> str:

@@ -33,6 +33,9 @@ _MOST = 500
 _BEFORE = 8
 """So many calls of modules are remembered before the first backward pass of a training."""
 
+_WITHOUT_BACKWARD = 200
+"""After so many calls of modules without a backward pass no more are recorded, until there is one."""
+
 _UNANSWERED = 64
 """So many backwards without a step of ours: another training may be going on."""
 
@@ -276,8 +279,13 @@ class Scout:
     @_guarded
     def _record(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Nothing is known to train on this thread yet: the first step of a training begins like this."""
+        recorder = self._recorder()
+        recorder.calls_seen += 1
+        if recorder.calls_seen > _WITHOUT_BACKWARD:  # nothing is trained here
+            recorder.close()
+            return
         with torch.no_grad():
-            self._recorder().module_starts(module, args, kwargs, True)
+            recorder.module_starts(module, args, kwargs, True)
 
     def _recorder(self) -> Recorder:
         recorder = self._recorders.get(get_ident())
@@ -472,7 +480,10 @@ class Scout:
         return loop
 
     def _activate(self, training: Training) -> None:
-        loop = training.loop or training.open(self._recorders.pop(get_ident(), None))
+        recorder = self._recorders.pop(get_ident(), None)
+        if recorder is not None:
+            recorder.on = True
+        loop = training.loop or training.open(recorder)
         self._active[get_ident()] = training
         self._mind(training, training.optimizers)
         if (source := self._source.pop(get_ident(), None)) is not None:
