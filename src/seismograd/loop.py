@@ -129,6 +129,7 @@ class Loop:
         self._replayer = None if recorder is None else Replayer(recorder, self._watched, lag=lag, capture=capture)
         if recorder is not None:
             self._reader.investigate, self._reader.insight = self._investigate, self.insight
+        self._callers: set[int] = set()  # threads that have called our modules
         self._known_modules: dict[int, tuple[weakref.ref[nn.Module], bool]] = {}
         self._timing = self._reader.timing
         self._moments: dict[int, Moment] = {}
@@ -280,6 +281,8 @@ class Loop:
     @_safely
     def _leave(self) -> None:
         self._end_validation()
+        if self._replayer is not None and (left := self._replayer.abandoned(ended=True)) is not None:
+            self._reader.left_alone(self.step + 1, *left)
         for owner, moment in list(self._moments.items()):
             if not moment.closed:
                 self._abandon(owner, moment)
@@ -301,6 +304,10 @@ class Loop:
     def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not self._asleep and not self._closed:
             trains = torch.is_grad_enabled()
+            if get_ident() not in self._callers and self._replayer is not None and self._is_ours(module):
+                self._callers.add(get_ident())
+                if len(self._callers) > 1:
+                    self._replayer.forbid_tracing()
             looks_on = self._replayer is not None and self._replayer.looks_on  # there, and has to leave there
             if trains and get_ident() != self._thread and not looks_on and self._is_ours(module):
                 self._thread = get_ident()
@@ -315,6 +322,8 @@ class Loop:
             if trains and (self._unsettled or _NOBODY in self._moments):
                 self._training_goes_on()
         if trains and self._replayer is not None:
+            if ours and not self._evaluations and (left := self._replayer.abandoned()) is not None:
+                self._reader.left_alone(self.step + 1, *left)
             if self._evaluations:
                 self._replayer.evaluation_over()
             self._replayer.module_starts(module, args, kwargs, ours)

@@ -266,6 +266,13 @@ class Reader:
             self._broken += 1
             self._pass_on(Reading(step, {"loss": value}, {}, self._rank, frozenset({"after-step"})))
 
+    def left_alone(self, step: int, loss: float, origin: Origin) -> None:
+        """A loss that is not finite, and that the loop did not train on."""
+        if self._sound and self._investigations < MOST_INVESTIGATIONS:
+            self._investigations += 1
+            marks = frozenset({"not-stepped"})
+            self._take(Reading(step, {"loss": loss}, {}, self._rank, marks, origin=origin if origin.phase else None))
+
     def validated(self, loss: float, step: int) -> None:
         self.land()
         self._take(Reading(step=step, scalars={"val_loss": loss}, rank=self._rank))

@@ -177,8 +177,14 @@ def _scalars(function: Any) -> dict[str, Any]:
             value = getattr(function, name)
         except (RuntimeError, AttributeError):
             continue
-        if isinstance(value, int) and value >= 2**63:  # autograd tells it unsigned
-            value -= 2**64
+        value = _signed(value)
         if value is None or isinstance(value, (bool, int, float, str, list, tuple)):
             found[name.removeprefix("_saved_")] = value
     return found
+
+
+def _signed(value: Any) -> Any:
+    """A number as it was meant: autograd tells -1 unsigned."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(_signed(item) for item in value)
+    return value - 2**64 if isinstance(value, int) and value >= 2**63 else value

@@ -301,7 +301,8 @@ class Investigation:
         tracer = Tracer(self._names, known, base=Investigation._evaluated.__code__)
         tracer.expects = [(call.module, call.randomness.restore) for call in calls]
         try:
-            with self._stage(tracer, autocast, (), variables.values()), lines_noted(tracer.note_node), tracer:
+            modules = [one for one in statement.namespace.values() if isinstance(one, nn.Module)]
+            with self._stage(tracer, autocast, modules, variables.values()), lines_noted(tracer.note_node), tracer:
                 value = statement.value()
         except Exception:
             return None

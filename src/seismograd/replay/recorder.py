@@ -184,7 +184,7 @@ class _Habits:
         self.buffers = [
             buffer
             for buffer in module.buffers()
-            if not (buffer.is_meta or buffer.is_inference() or isinstance(buffer, UninitializedTensorMixin))
+            if not (isinstance(buffer, UninitializedTensorMixin) or buffer.is_meta or buffer.is_inference())
         ]
         small = sum(buffer.numel() * buffer.element_size() for buffer in self.buffers) <= _SMALL
         self.changing: list[Tensor] = self.buffers if small else []

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from seismograd.places import Spot, is_users, spot_of
 from seismograd.probes.watched import Watched
 from seismograd.records import Origin, Reading
+from seismograd.replay.glue import Glue
 from seismograd.replay.investigation import Investigation
 from seismograd.replay.live import STEPS, Live, can_trace
 from seismograd.replay.numbers import is_bad
@@ -24,6 +28,9 @@ Capture = Callable[[Step, Mapping[str, nn.Module], Reading, Origin], Origin]
 
 _MOST_INSIGHTS = 6
 """So often in one run a step with finite trouble is run again."""
+
+_FEW = 4
+"""With more calls than that and no backward yet, the loop goes through time: nothing was abandoned."""
 
 _MOST_BYTES = 256 * 2**20
 """Parameters up to this size, all together, are copied before each update where readings come a step late."""
@@ -40,10 +47,15 @@ class Replayer:
         self.recorder = recorder
         self._watched, self._lag, self._capture = watched, lag, capture
         self._live: Live | None = None
+        self._may_trace = True
         self._insights = 0
         self._shadow: list[tuple[Tensor, Tensor]] | None = None
 
     # -- what the loop does --------------------------------------------------------------------------------------
+
+    def forbid_tracing(self) -> None:
+        """Several threads call the models: a mode that is entered on one cannot be left on another."""
+        self._may_trace = False
 
     @property
     def looks_on(self) -> bool:
@@ -56,9 +68,27 @@ class Replayer:
             self._live.leave()
             self._live = None if for_good else self._live
 
+    def abandoned(self, *, ended: bool = False) -> tuple[float, Origin] | None:
+        """A loss that is not finite and on which the loop called no backward: what it was, and where it was made.
+
+        So it is where the same line calls the model again, or the script has ended, and a bad loss is still bound to a
+        name there.
+        """
+        calls = [call for call in self.recorder.step.calls if call.ours]
+        if not 0 < len(calls) <= _FEW or self.recorder.step.glues or not calls[-1].spots or self._lag:
+            return None
+        loss = _bad_loss(_at_the_end(calls[-1].spots) if ended else _at_the_same_line(calls[-1].spots))
+        if loss is None:
+            return None
+        self.recorder.disarm()
+        step = Step(list(self.recorder.step.calls), [Glue([loss])])
+        origin = Investigation(step, self._watched.models, finite_loss=False).origin()
+        self.recorder.step_over()
+        return float(loss), origin
+
     def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], ours: bool) -> None:
         self.recorder.module_starts(module, args, kwargs, ours)
-        if self._live is not None:
+        if self._live is not None and self._may_trace:
             self._live.module_starts(module, args, kwargs)
 
     def module_ended(self, output: Any) -> None:
@@ -73,7 +103,7 @@ class Replayer:
 
     def backward_starts(self, roots: Sequence[Any]) -> None:
         self.recorder.backward_starts(roots)
-        if self._live is not None:
+        if self._live is not None and self._may_trace:
             self._live.backward_starts()
 
     def backward_ended(self) -> None:
@@ -159,7 +189,7 @@ class Replayer:
         if self._live is not None:
             seen = self._live.origin(self._gradients(), [loss for glue in step.glues for loss in glue.losses])
             return origin if seen is None else replace(seen, note="seen while the step was traced")
-        if can_trace():
+        if self._may_trace and can_trace():
             self._live = Live(self._watched.models)
             return replace(origin, note=f"{origin.note}; the next {STEPS} steps are traced, should it come again")
         return origin
@@ -173,3 +203,28 @@ class Replayer:
             return {}
         self._insights += 1
         return Investigation(self.recorder.step, self._watched.models, finite_loss=True).insight()
+
+
+def _bad_loss(names: Mapping[str, Any]) -> Tensor | None:
+    """A number with a graph, not finite, that is bound to a name. Only where no device has to be waited for."""
+    for value in names.values():
+        if not isinstance(value, Tensor) or value.numel() != 1 or value.grad_fn is None or value.is_complex():
+            continue
+        if value.device.type == "cpu" and not math.isfinite(value.item()):
+            return value
+    return None
+
+
+def _at_the_same_line(spots: Sequence[Spot]) -> Mapping[str, Any]:
+    """What is bound where the model is called, if that is the same line again."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return {} if frame is None or spot_of(frame) != spots[0] else frame.f_locals
+
+
+def _at_the_end(spots: Sequence[Spot]) -> Mapping[str, Any]:
+    """What is bound in the script that has ended, if that called the model itself."""
+    main = sys.modules.get("__main__")
+    is_script = spots[0].code.co_name == "<module>" and main is not None
+    return vars(main) if is_script and getattr(main, "__file__", None) == spots[0].code.co_filename else {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import linecache
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,8 +17,8 @@ from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, Modu
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from seismograd.places import Spot, is_users
 
@@ -175,6 +176,22 @@ def _binds(node: ast.stmt, name: str) -> bool:
 _UNKNOWN = object()
 
 
+def _is_known_kind(meant: Any) -> bool:
+    """Whether its operators, items and attributes run nobody's code but torch's and Python's."""
+    if meant is _UNKNOWN or meant is None or isinstance(meant, _KINDS):
+        return True
+    if type(meant) in (list, tuple, dict, set, range):
+        items = list(meant.values() if isinstance(meant, dict) else meant)[:64]
+        return all(item is meant or _is_known_kind(item) for item in items)
+    return isinstance(meant, Tensor) and (type(meant) in (Tensor, nn.Parameter))
+
+
+_KINDS = (
+    *(bool, int, float, complex, str, bytes, np.ndarray, np.generic, ModuleType, nn.Module, FunctionType, type),
+    *(BuiltinFunctionType, torch.dtype, torch.device, np.ufunc),
+)
+
+
 class _Safety:
     """Whether code has no effect but its value, as far as can be told from its source and what its names mean."""
 
@@ -188,13 +205,26 @@ class _Safety:
     def allows(self, node: ast.AST, depth: int) -> bool:
         if isinstance(node, (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.Lambda)):
             return False
-        if isinstance(node, ast.Name) and _is_used_up(self._meaning(node)):
+        if isinstance(node, ast.Name) and not _is_known_kind(self._meaning(node)):
+            return False
+        if isinstance(node, ast.Attribute) and not self._is_plain_attribute(node):
             return False
         if isinstance(node, ast.Subscript) and not _is_harmless(self._meaning(node.value)):
             return False
         if isinstance(node, ast.Call) and not self._may_call(node, depth):
             return False
         return all(self.allows(child, depth) for child in ast.iter_child_nodes(node))
+
+    def _is_plain_attribute(self, node: ast.Attribute) -> bool:
+        """Whether to look at it runs no code of the user's: no property, nothing behind an unknown object."""
+        owner = self._meaning(node.value)
+        if owner is _UNKNOWN:  # the value of an expression, all of whose names are known kinds
+            return not isinstance(node.value, ast.Attribute) or hasattr(Tensor, node.attr)
+        if isinstance(owner, nn.Module):
+            found = inspect.getattr_static(owner, node.attr, None)
+            held = getattr(owner, node.attr, None) if not isinstance(found, property) else None
+            return held is not None and _is_known_kind(held)
+        return _is_known_kind(owner) and not isinstance(inspect.getattr_static(owner, node.attr, None), property)
 
     def _may_call(self, call: ast.Call, depth: int) -> bool:
         function = call.func
@@ -219,14 +249,15 @@ class _Safety:
             return name in _PLAIN
         if isinstance(meant, MethodType):
             return False
-        if isinstance(meant, FunctionType) and is_users(meant.__code__.co_filename):
-            return depth < _DEEPEST and _is_safe_function(meant, self._passed(meant, call), depth + 1)
+        plain = inspect.unwrap(meant) if isinstance(meant, FunctionType) else meant
+        if isinstance(plain, FunctionType) and is_users(plain.__code__.co_filename):
+            return depth < _DEEPEST and _is_safe_function(plain, self._passed(plain, call), depth + 1)
         home = getattr(meant, "__module__", None) or getattr(getattr(meant, "__objclass__", None), "__module__", "")
         if ".random" in str(home) or ".distributed" in str(home) or name.startswith(_CHANGES):
             return False
-        if isinstance(meant, (BuiltinFunctionType, np.ufunc)) or type(meant).__name__ == "method_descriptor":
+        if isinstance(meant, BuiltinFunctionType) and isinstance(meant.__self__, Tensor):
             return True
-        return str(home).partition(".")[0] in _FOUNDATION
+        return str(home).partition(".")[0] in _FOUNDATION or isinstance(meant, np.ufunc)
 
     def _passed(self, function: FunctionType, call: ast.Call) -> dict[str, Any]:
         """What the arguments of a call stand for, by the names of the parameters, where that is known."""
@@ -258,16 +289,15 @@ _STATEMENTS = (
 _DISPLAYS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
 
 
-def _is_used_up(meant: Any) -> bool:
-    """Whether going through it a second time takes something away from the loop: an iterator, or a loader of data."""
-    return isinstance(meant, (Iterator, DataLoader)) and not isinstance(meant, Tensor)
-
-
 def _is_harmless(meant: Any) -> bool:
     """Whether methods and subscripts of it are no code of the user's; what is not known will be a tensor."""
     return meant is _UNKNOWN or isinstance(
         meant, (Tensor, nn.Module, ModuleType, type, int, float, str, tuple, list, dict, np.ndarray, np.generic)
     )
+
+
+_MODES = ("no_grad()", "no_grad", "enable_grad()", "inference_mode()", "inference_mode")
+"""Decorators that only change how torch computes."""
 
 
 def _is_safe_function(function: FunctionType, passed: Mapping[str, Any], depth: int) -> bool:
@@ -284,7 +314,7 @@ def _is_safe_function(function: FunctionType, passed: Mapping[str, Any], depth: 
         ),
         None,
     )
-    if body is None or any(not isinstance(each, ast.Name) for each in body.decorator_list):
+    if body is None or any(ast.unparse(each).rpartition(".")[2] not in _MODES for each in body.decorator_list):
         return False
     own = {argument.arg for argument in (*body.args.posonlyargs, *body.args.args, *body.args.kwonlyargs)}
     assigned: set[str] = set()
@@ -298,6 +328,8 @@ def _is_safe_function(function: FunctionType, passed: Mapping[str, Any], depth: 
                 return False
             if isinstance(target, ast.Subscript) and getattr(target.value, "id", None) not in assigned:
                 return False
+            if isinstance(node, ast.AugAssign) and not own.isdisjoint(names):
+                return False  # it may change what it was given
             assigned.update(names)
             if isinstance(node, ast.Assign):
                 made.update(_displayed(target, node.value))

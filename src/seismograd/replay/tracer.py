@@ -117,7 +117,9 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._before: dict[int, Tensor] = {}  # what the present op writes to, as it was
         self._modules: list[str | None] = []
         self._called: Counter[str] = Counter()
-        self._reached: Counter[tuple[str | None, int, int]] = Counter()
+        self._reached: Counter[tuple[str | None, int, int, str]] = Counter()
+        self._node: Any = None  # of autograd's, that runs at present
+        self._node_born: set[int] = set()  # what it has made so far
         self._newest: Place | None = None
         self.ops = 0
         self.default: Spot | None = None
@@ -158,12 +160,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         module = self._modules[-1] if self._modules else None
         if spot is None:
             spot = self.default
-        nth = 1
-        if spot is not None:
-            key = (module, id(spot.code), spot.instruction)
-            self._reached[key] += 1
-            nth = self._reached[key]
-        return Place(spot, library, module, nth, self._called[module] if module is not None else 1)
+        return Place(spot, library, module, calls=self._called[module] if module is not None else 1)
 
     def _present_place(self, node: Any) -> tuple[Place, bool]:
         """Where the present op runs, and whether that is backward."""
@@ -200,6 +197,12 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         node = torch._C._current_autograd_node()
         if newest is not None and newest.op is None and node is None:
             newest.op = op_name(func)
+            if newest.spot is not None:
+                key = (newest.module, id(newest.spot.code), newest.spot.instruction, newest.op)
+                self._reached[key] += 1
+                newest.nth = self._reached[key]
+        if node is not self._node:
+            self._node, self._node_born = node, set()
         given: list[tuple[str, Tensor]] | None = None
         for output in _tensors(result):
             key = storage_of(output)
@@ -209,6 +212,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if any(output is one or (key and key == storage_of(one)) for _, one in given):
                     continue  # a view: nothing was computed
                 self._born.add(key)
+                self._node_born.add(key)
             if not (output.is_floating_point() or output.is_complex()):
                 continue
             name = schema.name.partition("::")[2]
@@ -294,7 +298,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             else:
                 forward_op = place.op or node_op(node)
                 inputs = self._of_forward(node, given) or inputs
-            zero = _arrived_as_zero(given, output)
+            own = {storage_of(one) for one in saved_by(node).values()} | self._node_born
+            zero = _arrived_as_zero([(name, one) for name, one in given if storage_of(one) not in own], output)
             if zero is not None:
                 facts["gradient_zero"] = zero
         if place.calls > 1:
@@ -324,6 +329,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         saved = saved_by(node)
         told = [operand(name, one, self._parameter(one)) for name, one in saved.items()]
         keys = {storage_of(one) for one in saved.values()}
+        keys |= self._node_born
         gradients = [one for _, one in given if storage_of(one) not in keys and one.is_floating_point()]
         return told + [operand("grad", one) for one in gradients[:1]] if told else []
 

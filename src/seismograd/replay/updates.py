@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -56,6 +57,8 @@ def blame_update(reading: Reading, before: Reading | None, watched: Watched) -> 
         dtype=str(parameter.dtype).removeprefix("torch."),
         inputs=(operand(name, parameter, name),),
         facts=facts,
+        sure=facts["made_by"] != "unknown",
+        note=None if facts["made_by"] != "unknown" else "the update looks sound: your own code may have written it",
     )
     where = Where(told.where.module, name, None, "optimizer", told.where.file, told.where.line, told.where.code)
     return Origin(**{**{part: getattr(told, part) for part in Origin.__slots__}, "where": where})
@@ -80,7 +83,8 @@ def _made_by(facts: dict[str, Any], parameter: Tensor) -> str:
     gradient = facts.get("gradient")
     if gradient is not None and not math.isfinite(gradient):
         return "gradient not finite"
-    if facts.get("eps") == 0.0:
+    eps = facts.get("eps")
+    if eps is not None and float(torch.tensor(eps).to(parameter.dtype)) == 0.0:  # 1e-8 is 0 in float16
         return "eps 0"
     if "not_read" not in facts and facts.get("state"):
         return "state not finite"

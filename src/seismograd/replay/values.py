@@ -98,8 +98,10 @@ class Values:
         if node.op in _SHIFTS and len(given) == 1 and ("none", None) in node.edges:
             (known,) = given.values()  # a constant that nobody kept: most are finite
             given = {"self": known, "other": torch.zeros((), dtype=known.dtype, device=known.device)}
-        for overload in packet.overloads():
-            function = getattr(packet, overload)
+        functions = [getattr(packet, overload) for overload in packet.overloads()]
+        told = set(node.scalars)  # the one that takes most of what is known: `mean` over a dimension, not over all
+        functions.sort(key=lambda each: -len(told & {argument.name for argument in each._schema.arguments}))
+        for function in functions:
             arguments = _filled(function._schema, given, node.scalars)
             if arguments is None:
                 continue
