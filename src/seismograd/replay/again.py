@@ -21,10 +21,11 @@ from seismograd.records import Operand, Origin, Reading, TensorStats, Where
 from seismograd.replay import folders
 from seismograd.replay.capture import SCHEMA, plain_name, state_of
 from seismograd.replay.glue import Glue
-from seismograd.replay.investigation import Investigation, unwrapped
+from seismograd.replay.investigation import Investigation
 from seismograd.replay.numbers import tensors_in
 from seismograd.replay.packing import DTYPES, Unpacker, lost_in
 from seismograd.replay.recorder import Autocast, Call, Output, Randomness, Step
+from seismograd.replay.second_runs import unwrapped
 
 _LARGEST_JSON = 256 * 2**20
 

@@ -29,10 +29,10 @@ from seismograd.places import Spot, is_users
 from seismograd.records import Origin, Reading, TensorStats, strict
 from seismograd.replay import folders
 from seismograd.replay.glue import Glue
-from seismograd.replay.investigation import unwrapped
 from seismograd.replay.numbers import is_bad
 from seismograd.replay.packing import Packer, UnstorableError
 from seismograd.replay.recorder import Call, Randomness, Step
+from seismograd.replay.second_runs import unwrapped
 
 SCHEMA = 1
 

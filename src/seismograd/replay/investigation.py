@@ -2,49 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.module import register_module_forward_hook
 
-from seismograd import patches
 from seismograd.places import Spot
 from seismograd.records import Origin
 from seismograd.replay.glue import Edge, Glue, Node
 from seismograd.replay.insight import Passages, heaviest, unreduced
-from seismograd.replay.numbers import bad_places, holds_nan, is_bad, mapped, operand, plain, same, tensors_in
-from seismograd.replay.recorder import Autocast, Call, Output, Step
-from seismograd.replay.rewind import Rewind, as_it_was, silenced
+from seismograd.replay.numbers import bad_places, holds_nan, is_bad, operand, plain, same, tensors_in
+from seismograd.replay.recorder import Autocast, Call, Step
+from seismograd.replay.second_runs import CannotReplayError, Rerun, SecondRuns, known_tensors, unwrapped
 from seismograd.replay.statements import Statement, names_in, statement_at, tensors_bound
-from seismograd.replay.tracer import Bad, CollectiveError, Known, Place, Tracer, lines_noted, origin_at, storage_of
+from seismograd.replay.tracer import Bad, Known, Place, Tracer, lines_noted, origin_at, storage_of
 from seismograd.replay.values import Given, Values
-
-_COLLECTIVE = ("FSDP", "FullyShardedDataParallel")
-
-
-class CannotReplayError(Exception):
-    """The step cannot be run again; the message says why."""
-
-
-class _ReentrantError(Exception):
-    """A reentrant checkpoint refuses `autograd.grad`."""
-
-
-@dataclass
-class Rerun:
-    """What a second run of one call brought to light."""
-
-    call: Call
-    tracer: Tracer
-    outputs: list[tuple[str, Tensor]] = field(default_factory=list)
-    gradients: list[Tensor] = field(default_factory=list)
-    reproduced: bool = True
 
 
 class Investigation:
@@ -56,23 +31,23 @@ class Investigation:
     def __init__(self, step: Step, models: Mapping[str, nn.Module], *, finite_loss: bool, scale: float = 1.0) -> None:
         self._finite_loss, self._scale = finite_loss, scale
         self._models = dict(models)
-        self._names = module_names(self._models)
         self._calls, self._dropped = list(step.calls), step.dropped
         self._glues = list(step.glues) or ([] if step.taken is None else [step.taken])
+        self._runs = SecondRuns(self._models, self._glues, scale)
 
     # -- the search ----------------------------------------------------------------------------------------------
 
     def origin(self) -> Origin:
         """Where the first value that is not finite was made; without a phase if that cannot be said."""
         notes: list[str] = []
-        for at, glue in enumerate(self._suspects()):
+        for glue in self._suspects():
             try:
                 found = self._in_forward(glue) or self._in_backward(glue)
             except CannotReplayError as why:
                 notes.append(str(why))
                 continue
             if found is not None:
-                return self._with_micro_batch(found, glue, at)
+                return self._with_micro_batch(found, glue)
         if not self._calls and not any(glue.nodes for glue in self._glues):
             notes.append("no module was called where it could be seen, so there was nothing to run again")
         elif self._dropped:
@@ -89,7 +64,7 @@ class Investigation:
     def _is_lost(self, glue: Glue) -> bool:
         return not self._finite_loss and any(is_bad(loss) for loss in glue.losses)
 
-    def _with_micro_batch(self, origin: Origin, glue: Glue, at: int) -> Origin:
+    def _with_micro_batch(self, origin: Origin, glue: Glue) -> Origin:
         if len(self._glues) + self._dropped < 2:
             return origin
         number, of = self._glues.index(glue) + 1 + self._dropped, len(self._glues) + self._dropped
@@ -110,7 +85,7 @@ class Investigation:
         for call in self._calls_of(glue):
             if all(output.tensor is not None and not is_bad(output.tensor) for output in call.outputs):
                 continue
-            rerun = self._run(call)
+            rerun = self._runs.of(call)
             origin = self._explained(rerun, [tensor for _, tensor in rerun.outputs], glue, values)
             if origin is not None:
                 return origin
@@ -150,7 +125,7 @@ class Investigation:
         """What a call got may be the output of another one, cut off from its graph."""
         for earlier in self._calls[: self._calls.index(call)]:
             if any(output.tensor is not None and storage_of(output.tensor) == key for output in earlier.outputs):
-                rerun = self._run(earlier)
+                rerun = self._runs.of(earlier)
                 return self._explained(rerun, [tensor for _, tensor in rerun.outputs], glue, None)
         return None
 
@@ -174,7 +149,7 @@ class Investigation:
         return told
 
     def _bad_input(self, call: Call, known: Known) -> Origin:
-        module = self._names.get(id(unwrapped(call.module))) if call.ours else None
+        module = self._runs.names.get(id(unwrapped(call.module))) if call.ours else None
         return self._bad_input_at(call.spot, module, known)
 
     def _bad_input_at(self, spot: Spot | None, module: str | None, known: Known) -> Origin:
@@ -243,7 +218,7 @@ class Investigation:
         if found is None:
             return None
         if found.edge[0] == "call":  # what is infinite there was meant, and reached the loss all the same
-            rerun = self._run(found.edge[1][0])
+            rerun = self._runs.of(found.edge[1][0])
             told = self._explained(rerun, [tensor for _, tensor in rerun.outputs], glue, None, meant=True)
             if told is None or told.phase == "input":
                 return told
@@ -298,11 +273,11 @@ class Investigation:
         for name, tensor in variables.items():
             known.setdefault(storage_of(tensor), Known(name, "variable", tensor.detach()))
         autocast = calls[0].autocast if calls else Autocast.now()
-        tracer = Tracer(self._names, known, base=Investigation._evaluated.__code__)
+        tracer = Tracer(self._runs.names, known, base=Investigation._evaluated.__code__)
         tracer.expects = [(call.module, call.randomness.restore) for call in calls]
         try:
             modules = [one for one in statement.namespace.values() if isinstance(one, nn.Module)]
-            with self._stage(tracer, autocast, modules, variables.values()), lines_noted(tracer.note_node), tracer:
+            with self._runs.stage(tracer, autocast, modules, variables.values()), lines_noted(tracer.note_node), tracer:
                 value = statement.value()
         except Exception:
             return None
@@ -343,11 +318,11 @@ class Investigation:
         reason: CannotReplayError | None = None
         for call in reversed(self._calls_of(glue) if calls is None else calls):
             for turn in range(max((len(output.arrived) for output in call.outputs), default=0)):
-                arrived = [self._arriving(call, one, turn) for one in call.outputs if turn < len(one.arrived)]
+                arrived = [self._runs.arriving(call, one, turn) for one in call.outputs if turn < len(one.arrived)]
                 if any(is_bad(gradient) for gradient in arrived):
                     continue
                 try:
-                    rerun = self._with_backward(call, turn)
+                    rerun = self._runs.with_backward(call, turn)
                 except CannotReplayError as why:
                     reason = reason or why
                     continue
@@ -409,10 +384,10 @@ class Investigation:
         return {**told, **(heaviest(losses) if losses is not None else {})}
 
     def _passages(self, call: Call) -> dict[str, Any]:
-        passages = Passages(self._names_with(unwrapped(call.module)))
+        passages = Passages(self._runs.names_with(unwrapped(call.module)))
         handle = register_module_forward_hook(passages.after_forward)
         try:
-            self._with_backward(call, 0, traced=False)
+            self._runs.with_backward(call, 0, traced=False)
         except CannotReplayError:
             return {}
         finally:
@@ -426,251 +401,15 @@ class Investigation:
             if module is None or getattr(module, "reduction", None) not in ("mean", "sum"):
                 continue
             try:
-                rerun = self._run(what[0], traced=False, reduction="none")
+                rerun = self._runs.of(what[0], traced=False, reduction="none")
             except CannotReplayError:
                 return None
             return rerun.outputs[0][1] if rerun.outputs else None
         return None
 
-    # -- the second run ------------------------------------------------------------------------------------------
-
-    def _run(
-        self,
-        call: Call,
-        *,
-        turn: int | None = None,
-        accumulate: bool = False,
-        traced: bool = True,
-        reduction: str | None = None,
-    ) -> Rerun:
-        """Makes the call again, and the backward pass from the gradients that arrived at its outputs.
-
-        `turn` says from which of them, the last one being 0; `None`: only forward. `accumulate` has gradients put where
-        the user's are, which reentrant checkpoints need. `traced` has every op looked at. `reduction` is given to a
-        loss module for the time being.
-        """
-        self._check(call)
-        module = unwrapped(call.module)
-        tensors = [tensor for tensor, _ in call.versions]
-        tracer = Tracer(self._names_with(module), self._known(call, module), base=Investigation._run.__code__)
-        tracer.default = call.spot
-        rerun = Rerun(call, tracer)
-        with self._stage(tracer, call.autocast, [module], tensors):
-            for each, training in zip(call.module.modules(), call.training, strict=False):
-                each.training = training
-            with torch.no_grad():
-                for buffer, copy in call.buffers:
-                    buffer.copy_(copy)
-            call.randomness.restore()
-            aliases: dict[int, Tensor] = {}
-
-            def alias(tensor: Tensor) -> Tensor:
-                known = aliases.get(id(tensor))
-                if known is None:
-                    known = tensor.detach()
-                    if tensor.requires_grad:
-                        known.requires_grad_()
-                    aliases[id(tensor)] = known
-                return known
-
-            try:
-                args, kwargs = mapped(call.args, alias), mapped(call.kwargs, alias)
-                with lines_noted(tracer.note_node) if traced else nullcontext(), tracer:
-                    tracer.looks = traced
-                    if reduction is not None:
-                        module.__dict__["reduction"] = reduction  # put back with all other attributes
-                    output = module(*args, **kwargs)
-                    rerun.outputs = tensors_in(output, "output")
-                    self._compare(rerun)
-                    if turn is not None:
-                        wanted: list[Tensor] = [p for p in module.parameters() if p.requires_grad]
-                        wanted += [one for one in aliases.values() if one.requires_grad]
-                        rerun.gradients = self._gradients(rerun, turn, wanted, accumulate)
-            except CollectiveError as why:
-                raise CannotReplayError(f"the step was not run again: {why}") from None
-            except (CannotReplayError, _ReentrantError):
-                raise
-            except torch.OutOfMemoryError:
-                raise CannotReplayError("there was not enough memory to run the step again") from None
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # of the user's own kind, too
-                raise CannotReplayError(f"the second run of the step raised {type(error).__name__}: {error}") from None
-        return rerun
-
-    @contextmanager
-    def _stage(
-        self, tracer: Tracer, autocast: Autocast, modules: Iterable[nn.Module], tensors: Iterable[Tensor]
-    ) -> Iterator[None]:
-        """Where user code may run a second time: nobody hears of it, and everything of torch's is put back."""
-        rewind = Rewind([*modules, *self._models.values()], tensors)
-        with ExitStack() as stack:
-            stack.enter_context(rewind)
-            stack.callback(rewind.kept.update, tracer.kept)
-            stack.enter_context(silenced())
-            stack.enter_context(patches.muted(tracer))
-            stack.enter_context(as_it_was(autocast))
-            if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:  # the user's own: not again
-                stack.enter_context(saved_tensors_hooks(_same, _same))
-            yield
-
-    def _with_backward(self, call: Call, turn: int, *, traced: bool = True) -> Rerun:
-        try:
-            return self._run(call, turn=turn, traced=traced)
-        except _ReentrantError:
-            return self._run(call, turn=turn, traced=traced, accumulate=True)
-
-    def _check(self, call: Call) -> None:
-        if call.changed():
-            raise CannotReplayError("an input of the model was changed in place since, so the step cannot be run again")
-        if _uses_up(call):
-            raise CannotReplayError("an iterator went into the model: running it again would use up what is in it")
-        for each in call.module.modules():
-            kind = type(each).__name__
-            if kind.startswith(_COLLECTIVE) or hasattr(each, "_fsdp_state") or hasattr(each, "_get_fsdp_state"):
-                raise CannotReplayError("the model is sharded (FSDP): running it again would need the other ranks")
-            if kind == "SyncBatchNorm" and each.training and _ranks() > 1:
-                raise CannotReplayError("synchronised batch norm would need the other ranks to run again")
-        if isinstance(unwrapped(call.module), torch.jit.ScriptModule):
-            raise CannotReplayError("a scripted module has no Python code that could be traced")
-
-    def _compare(self, rerun: Rerun) -> None:
-        now = dict(rerun.outputs)
-        for output in rerun.call.outputs:
-            if output.tensor is None:
-                continue
-            other = now.get(output.path)
-            if other is None or not same(output.tensor, other):
-                rerun.reproduced = False
-
-    def _gradients(self, rerun: Rerun, turn: int, wanted: Sequence[Tensor], accumulate: bool) -> list[Tensor]:
-        now = dict(rerun.outputs)
-        outputs: list[Tensor] = []
-        arriving: list[Tensor] = []
-        for output in rerun.call.outputs:
-            tensor = now.get(output.path)
-            if tensor is not None and turn < len(output.arrived) and tensor.requires_grad:
-                gradient = self._arriving(rerun.call, output, turn)
-                outputs.append(tensor)
-                arriving.append((gradient / self._scale if self._scale != 1.0 else gradient).to(tensor.dtype))
-        if not outputs or not wanted:
-            return []
-        if accumulate:
-            if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in wanted):
-                raise CannotReplayError("a reentrant checkpoint with hooks on the parameters cannot be run again")
-            for one in wanted:
-                one.grad = None
-            torch.autograd.backward(outputs, arriving)
-            return [one.grad for one in wanted if one.grad is not None]
-        try:
-            found = torch.autograd.grad(outputs, wanted, arriving, allow_unused=True)
-        except RuntimeError as error:
-            if "checkpoint" in str(error).lower():
-                raise _ReentrantError from None
-            raise
-        return [one for one in found if one is not None]
-
-    def _arriving(self, call: Call, output: Output, turn: int) -> Tensor:
-        """The gradient that came to an output from outside: what arrives at its node holds also what came back through
-        the module's other outputs, if they were made from this one."""
-        whole = output.arrived[-1 - turn].detach()
-        if turn or sum(one.reached for one in call.outputs) < 2:
-            return whole
-        glue = self._glues[-1] if call.backward < 0 or call.backward >= len(self._glues) else self._glues[call.backward]
-        parts = [
-            node.left[at]
-            for node in glue.nodes
-            for at, edge in enumerate(node.edges)
-            if edge[0] == "call" and edge[1][1] is output and at < len(node.left)
-        ]
-        elsewhere = [edge for given in glue.into.values() for _, edge in given] + glue.starts
-        if (
-            not parts
-            or any(one is None for one in parts)
-            or any(edge[0] == "call" and edge[1][1] is output for edge in elsewhere)
-        ):
-            return whole
-        total = torch.zeros_like(whole)
-        for one in parts:
-            total = total + one  # type: ignore[operator]
-        return total
-
-    def _known(self, call: Call, module: nn.Module) -> dict[int, Known]:
-        """Tensors that are there before the run, by their storage."""
-        known: dict[int, Known] = {}
-        for path, tensor in tensors_in({"args": call.args, "kwargs": call.kwargs}):
-            name = path.replace("['args']", "args").replace("['kwargs']", "kwargs")
-            known[storage_of(tensor)] = Known(name, "argument", tensor.detach())
-        known |= known_tensors([("", module), *self._models.items()])
-        return known
-
-    def _names_with(self, module: nn.Module) -> dict[int, str]:
-        if id(module) in self._names:
-            return self._names
-        return {**module_names({type(module).__name__: module}), **self._names}
-
-
-def known_tensors(models: Iterable[tuple[str, nn.Module]]) -> dict[int, Known]:
-    """The parameters and buffers of models, by their storage."""
-    known: dict[int, Known] = {}
-    for prefix, model in models:
-        dot = f"{prefix}." if prefix else ""
-        for name, tensor in model.named_buffers():
-            known[storage_of(tensor)] = Known(_clean(dot + name), "buffer", tensor.detach())
-        for name, tensor in model.named_parameters():
-            known[storage_of(tensor)] = Known(_clean(dot + name), "parameter", tensor.detach())
-    known.pop(0, None)
-    return known
-
-
-def module_names(models: Mapping[str, nn.Module]) -> dict[int, str]:
-    """Every module's path, by its identity."""
-    found: dict[int, str] = {}
-    for prefix, model in models.items():
-        for name, module in model.named_modules():
-            found.setdefault(id(module), _clean(".".join(part for part in (prefix, name) if part)))
-    return found
-
-
-def _clean(name: str) -> str:
-    """Without what wrappers add."""
-    parts = [part for part in name.split(".") if part not in ("_orig_mod", "_checkpoint_wrapped_module")]
-    return ".".join(parts)
-
-
-def unwrapped(module: nn.Module) -> nn.Module:
-    """The user's module inside of `torch.compile`'s and DDP's."""
-    while True:
-        if isinstance(inner := getattr(module, "_orig_mod", None), nn.Module) or (
-            type(module).__name__ in ("DistributedDataParallel", "DataParallel")
-            and isinstance(inner := getattr(module, "module", None), nn.Module)
-        ):
-            module = inner
-        else:
-            return module
-
-
-def _uses_up(call: Call) -> bool:
-    """Whether an argument, or something that a module holds, is gone through only once."""
-    held = [*call.args, *call.kwargs.values()]
-    held += [one for each in call.module.modules() for one in each.__dict__.values()]
-    held += [inner for one in held if type(one) in (list, tuple) for inner in one[:8]]
-    return any(isinstance(one, Iterator) for one in held)
-
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
-
 
 def _is_compiled(module: nn.Module) -> bool:
     return any(hasattr(each, "_orig_mod") or each._compiled_call_impl is not None for each in module.modules())
-
-
-def _ranks() -> int:
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return 1
-    return int(distributed.get_world_size())
 
 
 def _told_at(spot: Spot | None, module: str | None, *, phase: str, op: str | None, **told: Any) -> Origin:

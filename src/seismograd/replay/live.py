@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from seismograd import patches
 from seismograd.places import caller
 from seismograd.records import Origin
-from seismograd.replay.investigation import known_tensors, module_names
 from seismograd.replay.numbers import is_bad, tensors_in
+from seismograd.replay.second_runs import known_tensors, module_names
 from seismograd.replay.tracer import Known, Tracer, lines_noted, storage_of
 
 STEPS = 8
