@@ -390,3 +390,34 @@ def test_a_generator_of_numpys_that_a_model_holds(watching):
     assert len(drawn) > 1
     assert set(drawn) == {drawn[0]}
     assert state == model.generator.bit_generator.state
+
+
+def test_two_watches_at_once(watching, line):
+    models = [net(Log()), net(Root())]
+    optimizers = [SGD(model.parameters(), lr=0.01) for model in models]
+    runs = [watching(*pair) for pair in zip(models, optimizers, strict=True)]
+    for x in (GOOD, BAD):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    told = [(run.origin.where.op, run.origin.where.line) for run in runs]
+    assert told == [("aten.log", line("log")), ("aten.sqrt", line("sqrt"))]
+
+
+def test_buffers_made_in_inference_mode(watching, line):
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net(Log())
+            with torch.inference_mode():
+                self.register_buffer("shift", torch.zeros(4))
+
+        def forward(self, x):
+            return self.net(x + self.shift)
+
+    model = Model()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    run = watching(model, optimizer)
+    train(model, optimizer, [GOOD, BAD])
+    assert (run.origin.where.op, run.origin.where.line) == ("aten.log", line("log"))

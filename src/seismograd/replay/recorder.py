@@ -206,7 +206,6 @@ class Recorder:
         self._notes = self._long = 0
         self._habits: dict[int, _Habits] = {}
         self._open: tuple[Call, _Habits, list[int]] | None = None
-        self._original: Any = None  # torch's own `format_stack`, while ours is in its place
 
     # -- modules -------------------------------------------------------------------------------------------------
 
@@ -363,33 +362,20 @@ class Recorder:
 
         For that anomaly mode is on, without its check. The user sees none of it, and may switch it on and off.
         """
-        if not self.on or self._original is not None or self._long >= _TOO_LONG or torch.is_anomaly_enabled():
+        if not self.on or self._long >= _TOO_LONG or _armed or torch.is_anomaly_enabled():
             return
-        self._original = (torch.fx.traceback.format_stack, torch.is_anomaly_enabled, torch.set_anomaly_enabled)
+        _armed.append(self)
         torch.fx.traceback.format_stack = self._note
-        torch.set_anomaly_enabled(True, False)
-        torch.is_anomaly_enabled = _is_not  # the user's own wish
-        torch.set_anomaly_enabled = self._wished
+        _OWN_SET(True, False)
+        torch.is_anomaly_enabled, torch.set_anomaly_enabled = _is_not, _wished  # as far as the user can see
 
     def disarm(self) -> None:
-        if self._original is None:
-            return
-        (stack, enabled, set_enabled), self._original = self._original, None
-        torch.fx.traceback.format_stack = stack
-        torch.is_anomaly_enabled, torch.set_anomaly_enabled = enabled, set_enabled
-        torch.set_anomaly_enabled(False)
-
-    def _wished(self, enabled: bool, check_nan: bool = True) -> None:
-        """The user switches anomaly mode: it is theirs from here on."""
-        self.disarm()
-        torch.set_anomaly_enabled(enabled, check_nan)
+        if self in _armed:
+            _disarm()
 
     def _note(self) -> Any:
-        original = self._original
-        if original is None:
-            return []
         if torch.fx.traceback.has_preserved_node_meta():
-            return original[0]()  # torch asks for itself: it compiles
+            return _OWN_STACK()  # torch asks for itself: it compiles
         self._notes += 1
         if self._notes > MOST_NODES:  # so long a graph is not looked at
             self.disarm()
@@ -400,8 +386,28 @@ _TOO_LONG = 3
 """After so many steps in a row whose graph outside of modules is too long, lines are noted no more."""
 
 
+_armed: list[Recorder] = []
+"""The one that notes lines at present: anomaly mode is the process's."""
+
+_OWN_STACK, _OWN_IS, _OWN_SET = torch.fx.traceback.format_stack, torch.is_anomaly_enabled, torch.set_anomaly_enabled
+
+
+def _disarm() -> None:
+    _armed.clear()
+    torch.fx.traceback.format_stack = _OWN_STACK
+    torch.is_anomaly_enabled, torch.set_anomaly_enabled = _OWN_IS, _OWN_SET
+    _OWN_SET(False)
+
+
 def _is_not() -> bool:
+    """The user's own wish, while anomaly mode is on for us."""
     return False
+
+
+def _wished(enabled: bool, check_nan: bool = True) -> None:
+    """The user switches anomaly mode: it is theirs from here on."""
+    _disarm()
+    _OWN_SET(enabled, check_nan)
 
 
 def _cuda() -> bool:

@@ -92,7 +92,9 @@ class Rewind:
         self._parameters = [(p, p.requires_grad, p.grad) for p in parameters.values()]
         size = sum(b.numel() * b.element_size() for b in buffers.values())
         with torch.no_grad():
-            self._buffers = [(b, b.clone()) for b in buffers.values()] if size <= _MOST_BYTES else []
+            plain = [b for b in buffers.values() if not b.is_inference()]
+            self._buffers = [(b, b.clone()) for b in plain] if size <= _MOST_BYTES else []
+            self._storages = [(one, one.detach()) for one in (*parameters.values(), *plain)]
         gradients = [gradient for _, _, gradient in self._parameters if gradient is not None]
         versioned = [*parameters.values(), *buffers.values(), *gradients, *self._others]
         self._versions = [(one, one._version) for one in versioned if not one.is_inference()]
@@ -107,6 +109,12 @@ class Rewind:
         for one, was in self._inner:
             _put_back(one, was)
         with torch.no_grad():
+            for tensor, before in self._storages:
+                if (
+                    tensor.layout == torch.strided
+                    and tensor.untyped_storage()._cdata != before.untyped_storage()._cdata
+                ):
+                    tensor.data = before  # `weight.data = ...` in forward
             for whole, copy, *_rest in self.kept.values():
                 whole.copy_(copy)
             for buffer, copy in self._buffers:
