@@ -18,9 +18,6 @@ from seismograd.replay.tracer import node_op, saved_by
 MOST_NODES = 300
 """A longer graph is no loop's: something was called that is not seen as a module."""
 
-MARK = "seismograd"
-"""Under this name the node that made a module's output knows the call, and its outputs by number."""
-
 
 class Line(list[str]):
     """What a node of the loop's own carries: the user's frames that made it, the deepest first.
@@ -83,9 +80,11 @@ Edge = tuple[str, Any]
 
 class Glue:
     """The graph of one backward pass from its roots down to the outputs of the modules that were called, and on from
-    what went into those."""
+    what went into those.
 
-    def __init__(self, roots: Sequence[Any], afford: Callable[[int], bool] = lambda size: True) -> None:
+    Under `mark` a node that made a module's output knows the call, and its outputs by number."""
+
+    def __init__(self, roots: Sequence[Any], mark: str = "", afford: Callable[[int], bool] = lambda size: True) -> None:
         self.nodes: list[Node] = []
         self.losses: list[Tensor] = []
         self.starts: list[Edge] = []
@@ -95,7 +94,7 @@ class Glue:
         self.complete = True
         """False where the graph was too long to be looked at."""
         self.turns = 0
-        self._afford = afford
+        self._mark, self._afford = mark, afford
         self._found: list[Any] = []
         self._numbers: dict[Any, int] = {}
         for root in roots:
@@ -114,7 +113,7 @@ class Glue:
     def _edge(self, function: Any, number: int) -> Edge:
         if function is None:
             return "none", None
-        mark = function.metadata.get(MARK)
+        mark = function.metadata.get(self._mark)
         if mark is not None:
             call, outputs = mark
             if call not in self.into:

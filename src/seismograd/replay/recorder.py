@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from seismograd.places import Spot, chain
-from seismograd.replay.glue import MARK, MOST_NODES, Glue, Line
+from seismograd.replay.glue import MOST_NODES, Glue, Line
 from seismograd.replay.numbers import tensors_in
 
 MOST_BYTES = 256 * 2**20
@@ -195,6 +195,7 @@ class Recorder:
 
     def __init__(self, most: int = _MOST_CALLS) -> None:
         self._most = most
+        self._mark = f"seismograd {id(self)}"  # under this name the node that made an output knows its call
         self.on = True
         """Whether the present step is recorded."""
         self.calls_seen = 0
@@ -255,7 +256,7 @@ class Recorder:
                 one = Output(path, self._afford(tensor.detach(), call), tensor.output_nr)
                 call.outputs.append(one)
                 node: Any = tensor.grad_fn
-                node.metadata.setdefault(MARK, (call, {}))[1][one.number] = one
+                node.metadata.setdefault(self._mark, (call, {}))[1][one.number] = one
                 node.register_prehook(_Arrival(one))
             self.step.calls.append(call)
         self.arm()
@@ -294,7 +295,7 @@ class Recorder:
     def backward_starts(self, roots: Sequence[Any]) -> None:
         self.disarm()
         if self.on:
-            self.step.glues.append(self._glue(roots))
+            self.step.glues.append(self.glue_of(roots))
             if len(self.step.glues) > self._most:
                 del self.step.glues[0]
                 self.step.dropped += 1
@@ -302,10 +303,10 @@ class Recorder:
     def gradients_start(self, roots: Sequence[Any]) -> None:
         """As a backward pass, whose gradients go somewhere else."""
         if self.on:
-            self.step.taken = self._glue(roots)
+            self.step.taken = self.glue_of(roots)
 
-    def _glue(self, roots: Sequence[Any]) -> Glue:
-        return Glue(roots, self._afford_glue)
+    def glue_of(self, roots: Sequence[Any]) -> Glue:
+        return Glue(roots, self._mark, self._afford_glue)
 
     def _afford_glue(self, size: int) -> bool:
         if self._glue_bytes + size > _MOST_OF_GLUE:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from seismograd.places import Spot, is_users, spot_of
 from seismograd.probes.watched import Watched
 from seismograd.records import Origin, Reading
-from seismograd.replay.glue import Glue
 from seismograd.replay.investigation import Investigation
 from seismograd.replay.live import STEPS, Live, can_trace
 from seismograd.replay.numbers import is_bad
@@ -81,7 +80,7 @@ class Replayer:
         if loss is None:
             return None
         self.recorder.disarm()
-        step = Step(list(self.recorder.step.calls), [Glue([loss])])
+        step = Step(list(self.recorder.step.calls), [self.recorder.glue_of([loss])])
         origin = Investigation(step, self._watched.models, finite_loss=False).origin()
         self.recorder.step_over()
         return float(loss), origin
