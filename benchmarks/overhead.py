@@ -182,15 +182,13 @@ def anomalies() -> Iterator[None]:
 class Paused:
     """Lets a watch listen only inside its own blocks; outside them torch is as if it were not there."""
 
-    def __init__(self, watch: TrainingDebugger, model: nn.Module) -> None:
+    def __init__(self, watch: TrainingDebugger) -> None:
         self._loop: Any = watch._loop
-        self._model = model
         self._pause()
 
     def _pause(self) -> None:
         patches.forget(self._loop)
-        while self._loop._handles:
-            self._loop._handles.pop().remove()
+        self._loop._replayer.recorder.disarm()
         self._left = perf_counter()
 
     @contextlib.contextmanager
@@ -199,7 +197,7 @@ class Paused:
         self._loop._step_began += away  # the governor must not take the pause for a long step
         self._loop._reader.timing._began += away
         patches.listen(self._loop)
-        self._loop._set_hooks([self._model])
+        self._loop._replayer.resume(self._loop.governor.reads)
         try:
             yield
         finally:
@@ -237,7 +235,7 @@ def compare(case: Case, variant: str, steps: int, pairs: int) -> Row:
     watch: TrainingDebugger | None = None
     if variant in LEVELS:
         watch = open_watch(model, optimizer, level=variant, sinks=[Memory(100)], strict=True)
-        other.around = Paused(watch, model)
+        other.around = Paused(watch)
     elif variant == "detect_anomaly":
         other.around = anomalies
     elif variant == "naive loop":

@@ -541,6 +541,8 @@ class Loop:
         self._reader.after_step(index, max(self.step, 0))
         if index in self._moments:
             self._remember(index, self._moments[index])
+        if self._replayer is not None:
+            self._replayer.after_update()
 
     @_safely
     def loss_scaled(self, scaler: Any, loss: Any, scaled: Any) -> None:
@@ -714,7 +716,8 @@ class Loop:
     def _training_goes_on(self) -> None:
         """A forward pass with gradients begins: what came before it is over."""
         self._settle()
-        self._end_validation()
+        if not isinstance(self._validation, Evaluations):  # those wait until it is known what is trained next
+            self._end_validation()
         moment = self._moments.get(_NOBODY)
         if moment is not None and not moment.closed and self._is_foreign():
             self._close(_NOBODY, moment)

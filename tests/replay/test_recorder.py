@@ -290,8 +290,10 @@ def test_an_error_in_forward_is_the_users_own(watching, model, optimizer):
     for _ in range(2):
         with pytest.raises(RuntimeError, match="shape"):
             model(torch.ones(3, 5))
-    step(model, optimizer, batch())
+    model(batch()).square().mean().backward()
     assert len(run.calls) == 1
+    optimizer.step()
+    assert run.calls == [], "nothing is kept beyond the step"
     assert run.watch.findings == []
 
 

@@ -239,7 +239,8 @@ def test_lazy_modules(watching, line):
     model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d(), Scale(), nn.Sigmoid(), nn.Identity())
     optimizer = SGD(model.parameters(), lr=0.0)
     run = watching(model, optimizer)
-    train(model, optimizer, [torch.randn(6, 4)] * 2)
+    train(model, optimizer, [torch.randn(6, 4)])
+    model(torch.randn(6, 4))
     assert run.calls[-1].buffers  # those that there were not at first
     model[3], model[4] = nn.ReLU(), Log()
     train(model, optimizer, [torch.randn(6, 4)])
@@ -262,7 +263,8 @@ def test_buffers_made_in_inference_mode_are_no_trouble_to_record(watching):
     model = Model()
     optimizer = SGD(model.parameters(), lr=0.01)
     run = watching(model, optimizer)
-    train(model, optimizer, [GOOD] * 3)
+    train(model, optimizer, [GOOD] * 2)
+    model(GOOD)
     assert [(buffer is model.count, float(copy)) for buffer, copy in run.calls[-1].buffers] == [(True, 2.0)]
     run.watch.flush()
     assert run.watch.findings == []

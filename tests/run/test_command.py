@@ -205,7 +205,7 @@ def test_a_script_that_watches_itself_is_reported_once(tmp_path: Path) -> None:
     made = report(tmp_path)
     assert "runs" not in made
     assert made["run"]["steps"] == 30
-    assert made["findings"][0]["id"] == "nonfinite-loss"
+    assert made["findings"][0]["id"] == "nonfinite-input"
     assert done.returncode == 0
 
 

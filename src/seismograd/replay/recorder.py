@@ -333,6 +333,12 @@ class Recorder:
         gone = [call for call in self.step.calls if call in glue.into and not call.ours]
         self.step.calls = [call for call in self.step.calls if call not in gone]
 
+    def forget_used(self) -> None:
+        """The optimizer has stepped and the step has been judged: what its backward went through is let go at once."""
+        self.step = Step([call for call in self.step.calls if not any(output.reached for output in call.outputs)])
+        self._bytes = sum(call.size for call in self.step.calls)
+        self._glue_bytes = 0
+
     def step_over(self, *, keeps: bool = False) -> None:
         """What a backward went through is forgotten, and what came before the last step but one.
 

@@ -131,6 +131,11 @@ class Replayer:
             for parameter, copy in self._shadow:
                 copy.copy_(parameter)
 
+    def after_update(self) -> None:
+        """The optimizer has stepped: nothing of the user's is kept beyond that, unless a reading is still to come."""
+        if not self._lag:
+            self.recorder.forget_used()
+
     def evaluation_over(self) -> None:
         """One evaluation of a line search is over, and the next one begins."""
         if self.recorder.step.glues:
