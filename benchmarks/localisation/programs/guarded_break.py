@@ -3,7 +3,6 @@
 # phase: loss
 # module: -
 # conditions: loop guarded
-import sys
 import math
 import torch
 from torch import nn
@@ -18,7 +17,7 @@ for i in range(20):
     loss = -torch.log(p[torch.arange(8), y]).mean()  # <-- origin
     if math.isnan(loss.item()) or math.isinf(loss.item()):
         print("Loss is {}, stopping training".format(loss.item()))
-        sys.exit(1)
+        break
     opt.zero_grad()
     loss.backward()
     opt.step()
