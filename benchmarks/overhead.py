@@ -188,7 +188,7 @@ class Paused:
 
     def _pause(self) -> None:
         patches.forget(self._loop)
-        self._loop._replayer.recorder.disarm()
+        self._loop._replayer.recorder.lines.disarm()
         self._left = perf_counter()
 
     @contextlib.contextmanager

@@ -541,7 +541,7 @@ class Loop:
         self._reader.after_step(index, max(self.step, 0))
         if index in self._moments:
             self._remember(index, self._moments[index])
-        if self._replayer is not None:
+        if self._replayer is not None and not self.awaits_step:  # another optimizer may use the same gradients
             self._replayer.after_update()
 
     @_safely

@@ -904,3 +904,75 @@ def test_without_replay_nothing_is_recorded(watching, fault):
     assert run.origins == []
     assert len(calls) == 2
     assert run.watch.findings
+
+
+# -- what cannot be kept, or not be run again ------------------------------------------------------------------------
+
+
+def test_a_gradient_too_large_to_be_kept_is_computed_anew_by_the_loss(watching, line, monkeypatch):
+    """Room for inputs and outputs (in fours of bytes), and for no gradient."""
+    monkeypatch.setattr("seismograd.replay.recorder.MOST_BYTES", 4 * (24 + 6 + 6 + 6 + 1))
+    model, criterion = net(Root()), nn.MSELoss()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    run = watching(model, optimizer)
+    for x in (GOOD, BAD):
+        optimizer.zero_grad()
+        criterion(model(x), torch.zeros(6, 1)).backward()
+        kept = [len(output.arrived) for call in run.calls for output in call.outputs]
+        optimizer.step()
+    assert kept == [0, 1], "of the model none, of the loss its own, which is one number"
+    assert (run.origin.where.op, run.origin.where.line) == ("aten.sqrt", line("sqrt"))
+
+
+def test_the_second_optimizer_of_one_backward_is_told_too(watching, line):
+    """The fault lies behind what the first one trains: its own reading is sound, and comes first."""
+    first, second = net(Root()), nn.Linear(4, 1)
+    optimizers = [SGD(second.parameters(), lr=0.01), SGD(first.parameters(), lr=0.01)]
+    run = watching({"first": first, "second": second}, optimizers)
+    for x in (GOOD, BAD):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        (first(x).square().mean() + second(x).square().mean()).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    assert (run.origin.where.op, run.origin.where.line) == ("aten.sqrt", line("sqrt"))
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_a_sharded_model_is_not_run_again(watching):
+    from torch.distributed.fsdp import fully_shard
+
+    model = net(Log())
+    fully_shard(model)
+    optimizer = SGD(model.parameters(), lr=0.01)
+    run = watching(model, optimizer)
+    for x in (GOOD, BAD):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    notes = [str(finding.evidence.get("note")) for finding in run.watch.findings]
+    assert any("sharded" in note for note in notes), notes
+
+
+def test_too_little_memory_for_a_second_run(watching):
+    class Hungry(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net(Log())
+
+        def forward(self, x):
+            seen.append(1)
+            if len(seen) > 2:
+                raise torch.OutOfMemoryError("no more")
+            return self.net(x)
+
+    seen: list[int] = []
+    model = Hungry()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    run = watching(model, optimizer)
+    for x in (GOOD, BAD):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    notes = [str(finding.evidence.get("note")) for finding in run.watch.findings]
+    assert any("not enough memory" in note for note in notes), notes

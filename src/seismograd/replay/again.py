@@ -24,8 +24,9 @@ from seismograd.replay.glue import Glue
 from seismograd.replay.investigation import Investigation
 from seismograd.replay.numbers import tensors_in
 from seismograd.replay.packing import DTYPES, Unpacker, lost_in
-from seismograd.replay.recorder import Autocast, Call, Output, Randomness, Step
+from seismograd.replay.recorder import Call, Output, Step
 from seismograd.replay.second_runs import unwrapped
+from seismograd.replay.surroundings import Autocast, Randomness
 
 _LARGEST_JSON = 256 * 2**20
 

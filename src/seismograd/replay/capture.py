@@ -31,8 +31,9 @@ from seismograd.replay import folders
 from seismograd.replay.glue import Glue
 from seismograd.replay.numbers import is_bad
 from seismograd.replay.packing import Packer, UnstorableError
-from seismograd.replay.recorder import Call, Randomness, Step
+from seismograd.replay.recorder import Call, Step
 from seismograd.replay.second_runs import unwrapped
+from seismograd.replay.surroundings import Randomness
 
 SCHEMA = 1
 

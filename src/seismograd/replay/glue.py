@@ -13,25 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from seismograd.places import Spot
+from seismograd.replay.lines import MOST_NODES, Line
 from seismograd.replay.tracer import node_op, saved_by
-
-MOST_NODES = 300
-"""A longer graph is no loop's: something was called that is not seen as a module."""
-
-
-class Line(list[str]):
-    """What a node of the loop's own carries: the user's frames that made it, the deepest first.
-
-    For torch it is a traceback like any other, a list of lines.
-    """
-
-    __slots__ = ("spots", "twice")
-
-    def __init__(self, spots: tuple[Spot, ...] = (), twice: bool = False) -> None:
-        super().__init__()
-        self.spots = spots
-        self.twice = twice
-        """It was made by a backward pass, to be differentiated a second time."""
 
 
 @dataclass(slots=True)

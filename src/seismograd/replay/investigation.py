@@ -14,11 +14,13 @@ from seismograd.places import Spot
 from seismograd.records import Origin
 from seismograd.replay.glue import Edge, Glue, Node
 from seismograd.replay.insight import Passages, heaviest, unreduced
+from seismograd.replay.lines import lines_noted
 from seismograd.replay.numbers import bad_places, holds_nan, is_bad, operand, plain, same, tensors_in
-from seismograd.replay.recorder import Autocast, Call, Step
+from seismograd.replay.recorder import Call, Step
 from seismograd.replay.second_runs import CannotReplayError, Rerun, SecondRuns, known_tensors, unwrapped
 from seismograd.replay.statements import Statement, names_in, statement_at, tensors_bound
-from seismograd.replay.tracer import Bad, Known, Place, Tracer, lines_noted, origin_at, storage_of
+from seismograd.replay.surroundings import Autocast
+from seismograd.replay.tracer import Bad, Known, Place, Tracer, origin_at, storage_of
 from seismograd.replay.values import Given, Values
 
 
@@ -317,6 +319,7 @@ class Investigation:
         """The calls whose output got a finite gradient and whose own gradients are not finite."""
         reason: CannotReplayError | None = None
         for call in reversed(self._calls_of(glue) if calls is None else calls):
+            self._runs.recompute(call, glue)
             for turn in range(max((len(output.arrived) for output in call.outputs), default=0)):
                 arrived = [self._runs.arriving(call, one, turn) for one in call.outputs if turn < len(one.arrived)]
                 if any(is_bad(gradient) for gradient in arrived):

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from seismograd import patches
 from seismograd.places import caller
 from seismograd.records import Origin
+from seismograd.replay.lines import lines_noted
 from seismograd.replay.numbers import is_bad, tensors_in
 from seismograd.replay.second_runs import known_tensors, module_names
-from seismograd.replay.tracer import Known, Tracer, lines_noted, storage_of
+from seismograd.replay.tracer import Known, Tracer, storage_of
 
 STEPS = 8
 """So many steps are traced at most."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.fx.traceback
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from seismograd.places import Spot, chain
-from seismograd.replay.glue import MOST_NODES, Glue, Line
+from seismograd.replay.glue import Glue
+from seismograd.replay.lines import Lines
 from seismograd.replay.numbers import tensors_in
+from seismograd.replay.surroundings import Autocast, Randomness, differ, generators_of
 
 MOST_BYTES = 256 * 2**20
 """So much may be kept alive of one step's outputs, and of the gradients that arrived at them."""
@@ -25,90 +25,13 @@ _MOST_OF_GLUE = 64 * 2**20
 """So much is kept, for all of a step, of what autograd frees in backward."""
 
 _MOST_CALLS = 64
-"""Of one step. A cell that the user's own loop calls more often is not recorded to the end."""
+"""Of one step: of a cell that the user's own loop calls more often, only the last calls are kept."""
 
 _SMALL = 4 * 2**20
 """Buffers up to this size, all together, are copied before a forward pass that may change them."""
 
 _LEARNS = 4
 """After so many calls it is known whether a module draws from Python's and NumPy's random numbers."""
-
-
-@dataclass(slots=True)
-class Randomness:
-    """The states of all random number generators; `None` where one was not read."""
-
-    torch: Tensor
-    devices: tuple[Tensor, ...] = ()
-    python: Any = None
-    numpy: Any = None
-    own: tuple[tuple[Any, Any], ...] = ()
-    """Generators that modules hold, each with its state."""
-
-    @staticmethod
-    def now(python: bool = True, numpy: bool = True, own: Sequence[Any] = ()) -> Randomness:
-        module = sys.modules.get("numpy") if numpy else None
-        return Randomness(
-            torch.get_rng_state(),
-            tuple(torch.cuda.get_rng_state_all()) if _cuda() else (),
-            random.getstate() if python else None,
-            module.random.get_state(legacy=False) if module is not None else None,
-            tuple((generator, _state_of(generator)) for generator in own),
-        )
-
-    def restore(self) -> None:
-        torch.set_rng_state(self.torch)
-        if self.devices:
-            torch.cuda.set_rng_state_all(list(self.devices))
-        if self.python is not None:
-            random.setstate(self.python)
-        if self.numpy is not None:
-            sys.modules["numpy"].random.set_state(self.numpy)
-        for generator, state in self.own:
-            _set_state(generator, state)
-
-
-def generators_of(modules: Iterable[nn.Module]) -> list[Any]:
-    """The random number generators that modules hold as attributes."""
-    found = []
-    for module in modules:
-        for held in module.__dict__.values():
-            if isinstance(held, (torch.Generator, random.Random)) or hasattr(held, "bit_generator"):
-                found.append(held)
-    return found
-
-
-def _state_of(generator: Any) -> Any:
-    if isinstance(generator, torch.Generator):
-        return generator.get_state()
-    return generator.getstate() if isinstance(generator, random.Random) else generator.bit_generator.state
-
-
-def _set_state(generator: Any, state: Any) -> None:
-    if isinstance(generator, torch.Generator):
-        generator.set_state(state)
-    elif isinstance(generator, random.Random):
-        generator.setstate(state)
-    else:
-        generator.bit_generator.state = state
-
-
-@dataclass(frozen=True, slots=True)
-class Autocast:
-    """Whether autocast was on, for which devices, and to what."""
-
-    kinds: tuple[tuple[str, bool, torch.dtype], ...]
-    cache: bool
-
-    @staticmethod
-    def now() -> Autocast:
-        kinds = ["cpu"]
-        if _cuda():
-            kinds.append("cuda")
-        return Autocast(
-            tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds),
-            torch.is_autocast_cache_enabled(),
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -204,17 +127,19 @@ class Recorder:
         self.before = Step()
         """The step before, where that is kept."""
         self._bytes = self._glue_bytes = 0
-        self._notes = self._long = 0
+        self.lines = Lines()
         self._habits: dict[int, _Habits] = {}
         self._open: tuple[Call, _Habits, list[int]] | None = None
 
     # -- modules -------------------------------------------------------------------------------------------------
 
     def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], ours: bool) -> None:
-        self.disarm()
+        self.lines.disarm()
         self._open = None
         if not self.on:
             return
+        if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
+            return  # a checkpoint calls it: what it saves on purpose is not to be kept by us
         if len(self.step.calls) >= self._most:
             self._bytes -= self.step.calls.pop(0).size
         habits = self._habits.get(id(module))
@@ -222,8 +147,6 @@ class Recorder:
             if len(self._habits) > 1000:
                 self._habits.clear()
             habits = self._habits[id(module)] = _Habits(module)
-        if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:
-            return  # a checkpoint calls it: what it saves on purpose is not to be kept by us
         given = [tensor for _, tensor in tensors_in((args, kwargs))]
         size = sum(tensor.numel() * tensor.element_size() for tensor in given if tensor.layout == torch.strided)
         while self._bytes + size > MOST_BYTES and self.step.calls:
@@ -286,14 +209,14 @@ class Recorder:
         before, after = call.randomness, Randomness.now()
         if habits.calls >= _LEARNS:
             habits.python = before.python is None or before.python != after.python
-            habits.numpy = before.numpy is None or _differ(before.numpy, after.numpy)
-        elif before.python != after.python or _differ(before.numpy, after.numpy):
+            habits.numpy = before.numpy is None or differ(before.numpy, after.numpy)
+        elif before.python != after.python or differ(before.numpy, after.numpy):
             habits.calls = 0  # it draws: goes on being read
 
     # -- backward ------------------------------------------------------------------------------------------------
 
     def backward_starts(self, roots: Sequence[Any]) -> None:
-        self.disarm()
+        self.lines.disarm()
         if self.on:
             self.step.glues.append(self.glue_of(roots))
             if len(self.step.glues) > self._most:
@@ -321,7 +244,7 @@ class Recorder:
             for output in call.outputs:
                 if output.arrived and not output.counted:
                     output.counted = True
-                    if self._afford(output.arrived[-1], call) is None:
+                    if output.arrived[-1].numel() > 1 and self._afford(output.arrived[-1], call) is None:
                         output.arrived = []
         self.arm()
 
@@ -351,74 +274,20 @@ class Recorder:
                 self.step.calls.append(call)
         self._bytes = sum(call.size for call in self.step.calls)
         self._glue_bytes = 0
-        self._long = self._long + 1 if self._notes > MOST_NODES else 0
-        self._notes = 0
+        self.lines.step_over()
         if keeps:
             self.before = over
 
+    def arm(self) -> None:
+        """Outside of modules, on steps that are recorded, lines are noted."""
+        if self.on:
+            self.lines.arm()
+
     def close(self) -> None:
-        self.disarm()
+        self.lines.disarm()
         self.on = False
         self.step, self.before, self._open = Step(), Step(), None
         self._habits.clear()
-
-    # -- lines ---------------------------------------------------------------------------------------------------
-
-    def arm(self) -> None:
-        """From now on nodes note the user's line that makes them: outside of modules these are few.
-
-        For that anomaly mode is on, without its check. The user sees none of it, and may switch it on and off.
-        """
-        if not self.on or self._long >= _TOO_LONG or _armed or torch.is_anomaly_enabled():
-            return
-        _armed.append(self)
-        torch.fx.traceback.format_stack = self._note
-        _OWN_SET(True, False)
-        torch.is_anomaly_enabled, torch.set_anomaly_enabled = _is_not, _wished  # as far as the user can see
-
-    def disarm(self) -> None:
-        if self in _armed:
-            _disarm()
-
-    def _note(self) -> Any:
-        if torch.fx.traceback.has_preserved_node_meta():
-            return _OWN_STACK()  # torch asks for itself: it compiles
-        self._notes += 1
-        if self._notes > MOST_NODES:  # so long a graph is not looked at
-            self.disarm()
-        return Line(chain(sys._getframe(1)), torch._C._current_graph_task_id() != -1)
-
-
-_TOO_LONG = 3
-"""After so many steps in a row whose graph outside of modules is too long, lines are noted no more."""
-
-
-_armed: list[Recorder] = []
-"""The one that notes lines at present: anomaly mode is the process's."""
-
-_OWN_STACK, _OWN_IS, _OWN_SET = torch.fx.traceback.format_stack, torch.is_anomaly_enabled, torch.set_anomaly_enabled
-
-
-def _disarm() -> None:
-    _armed.clear()
-    torch.fx.traceback.format_stack = _OWN_STACK
-    torch.is_anomaly_enabled, torch.set_anomaly_enabled = _OWN_IS, _OWN_SET
-    _OWN_SET(False)
-
-
-def _is_not() -> bool:
-    """The user's own wish, while anomaly mode is on for us."""
-    return False
-
-
-def _wished(enabled: bool, check_nan: bool = True) -> None:
-    """The user switches anomaly mode: it is theirs from here on."""
-    _disarm()
-    _OWN_SET(enabled, check_nan)
-
-
-def _cuda() -> bool:
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 class _Arrival:
@@ -441,16 +310,3 @@ class _Arrival:
 def _kept(value: Any) -> Any:
     """A list or dict as it is now: forward may take out of it what it uses."""
     return value.copy() if type(value) in (dict, list) else value
-
-
-def _differ(one: Any, other: Any) -> bool:
-    if one is None or other is None:
-        return one is not other
-    return repr(_numbers(one)) != repr(_numbers(other))
-
-
-def _numbers(state: Any) -> Any:
-    """The state of a generator of NumPy's without arrays."""
-    if isinstance(state, dict):
-        return {name: _numbers(value) for name, value in state.items()}
-    return state.tolist() if hasattr(state, "tolist") else state

@@ -79,7 +79,7 @@ class Replayer:
         loss = _bad_loss(_at_the_end(calls[-1].spots) if ended else _at_the_same_line(calls[-1].spots))
         if loss is None:
             return None
-        self.recorder.disarm()
+        self.recorder.lines.disarm()
         step = Step(list(self.recorder.step.calls), [self.recorder.glue_of([loss])])
         origin = Investigation(step, self._watched.models, finite_loss=False).origin()
         self.recorder.step_over()
@@ -153,7 +153,7 @@ class Replayer:
         if records:
             self.recorder.arm()
         else:
-            self.recorder.disarm()
+            self.recorder.lines.disarm()
 
     def close(self) -> None:
         if self._live is not None:
@@ -165,7 +165,7 @@ class Replayer:
 
     def investigate(self, reading: Reading, sound: Reading | None) -> Origin | None:
         """Where what is not finite in this reading was made. `sound` is the last reading in which all was finite."""
-        self.recorder.disarm()
+        self.recorder.lines.disarm()
         step = self.recorder.before if self._lag else self.recorder.step
         blamed = None
         if not self._lag or any(is_bad(copy) for _, copy in self._shadow or ()):

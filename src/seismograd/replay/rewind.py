@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from seismograd.places import is_users
-from seismograd.replay.recorder import Autocast, Randomness, generators_of
+from seismograd.replay.surroundings import Autocast, Randomness, generators_of
 
 _MOST_BYTES = 2**30
 """Buffers up to this size, all together, are copied before a second run; what is written otherwise is seen by op."""

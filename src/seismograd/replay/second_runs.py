@@ -13,10 +13,12 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from seismograd import patches
 from seismograd.replay.glue import Glue
+from seismograd.replay.lines import lines_noted
 from seismograd.replay.numbers import mapped, same, tensors_in
-from seismograd.replay.recorder import Autocast, Call, Output
+from seismograd.replay.recorder import Call, Output
 from seismograd.replay.rewind import Rewind, as_it_was, silenced
-from seismograd.replay.tracer import CollectiveError, Known, Tracer, lines_noted, storage_of
+from seismograd.replay.surroundings import Autocast
+from seismograd.replay.tracer import CollectiveError, Known, Tracer, storage_of
 
 _COLLECTIVE = ("FSDP", "FullyShardedDataParallel")
 
@@ -37,6 +39,8 @@ class Rerun:
     tracer: Tracer
     outputs: list[tuple[str, Tensor]] = field(default_factory=list)
     gradients: list[Tensor] = field(default_factory=list)
+    into: dict[int, Tensor | None] = field(default_factory=dict)
+    """The gradients of its inputs, by the identity of what the loop gave it."""
     reproduced: bool = True
 
 
@@ -99,7 +103,10 @@ class SecondRuns:
                     if turn is not None:
                         wanted: list[Tensor] = [p for p in module.parameters() if p.requires_grad]
                         wanted += [one for one in aliases.values() if one.requires_grad]
-                        rerun.gradients = self._gradients(rerun, turn, wanted, accumulate)
+                        found = self._gradients(rerun, turn, wanted, accumulate)
+                        rerun.gradients = [one for one in found if one is not None]
+                        by_alias = dict(zip(map(id, wanted), found, strict=False))
+                        rerun.into = {key: by_alias.get(id(one)) for key, one in aliases.items()}
             except CollectiveError as why:
                 raise CannotReplayError(f"the step was not run again: {why}") from None
             except (CannotReplayError, _ReentrantError):
@@ -157,7 +164,9 @@ class SecondRuns:
             if other is None or not same(output.tensor, other):
                 rerun.reproduced = False
 
-    def _gradients(self, rerun: Rerun, turn: int, wanted: Sequence[Tensor], accumulate: bool) -> list[Tensor]:
+    def _gradients(
+        self, rerun: Rerun, turn: int, wanted: Sequence[Tensor], accumulate: bool
+    ) -> Sequence[Tensor | None]:
         now = dict(rerun.outputs)
         outputs: list[Tensor] = []
         arriving: list[Tensor] = []
@@ -175,14 +184,25 @@ class SecondRuns:
             for one in wanted:
                 one.grad = None
             torch.autograd.backward(outputs, arriving)
-            return [one.grad for one in wanted if one.grad is not None]
+            return [one.grad for one in wanted]
         try:
-            found = torch.autograd.grad(outputs, wanted, arriving, allow_unused=True)
+            return torch.autograd.grad(outputs, wanted, arriving, allow_unused=True)
         except RuntimeError as error:
             if "checkpoint" in str(error).lower():
                 raise _ReentrantError from None
             raise
-        return [one for one in found if one is not None]
+
+    def recompute(self, call: Call, glue: Glue) -> None:
+        """Has a loss module say once more which gradient came to an output, where that was too large to be kept."""
+        for output in call.outputs:
+            if not output.reached or output.arrived:
+                continue
+            for loss, given in glue.into.items():
+                inputs = [tensor for tensor, _ in loss.versions if tensor.grad_fn is not None]
+                for tensor, (_, edge) in zip(inputs, given, strict=False):
+                    if edge[0] == "call" and edge[1][1] is output:
+                        gradient = self.of(loss, turn=0, traced=False).into.get(id(tensor))
+                        output.arrived = [] if gradient is None else [gradient * self._scale]
 
     def arriving(self, call: Call, output: Output, turn: int) -> Tensor:
         """The gradient that came to an output from outside: what arrives at its node holds also what came back through

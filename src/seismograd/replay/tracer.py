@@ -6,7 +6,6 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -377,20 +376,6 @@ def origin_at(place: Place, *, phase: str, op: str | None, **told: Any) -> Origi
         return Origin(phase, Where(module=place.module, op=op, phase=phase), **told)
     where = Where(module=place.module, op=op, phase=phase, file=spot.file, line=spot.line, code=spot.source)
     return Origin(phase, where, columns=spot.columns, **told)
-
-
-@contextmanager
-def lines_noted(note: Any) -> Iterator[None]:
-    """While it lasts, every autograd node made on any thread carries what `note()` returns, at `traceback_`."""
-    was, checked = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
-    torch.set_anomaly_enabled(True, False)  # first: a recorder that notes lines for itself stops at that
-    original = torch.fx.traceback.format_stack
-    torch.fx.traceback.format_stack = note
-    try:
-        yield
-    finally:
-        torch.fx.traceback.format_stack = original
-        torch.set_anomaly_enabled(was, checked)
 
 
 def node_op(node: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from seismograd.detectors.numerics.origins import made, moment, own, told
+from seismograd.detectors.numerics.origins import UPSTREAM, made, moment, own, told
 from seismograd.detectors.wording import found
 from seismograd.records import Finding, Reading, Severity
 
@@ -36,11 +36,7 @@ class NonfiniteActivation:
     needs: ClassVar[tuple[str, ...]] = ("origin",)
     follows: ClassVar[tuple[str, ...]] = (
         "nonfinite-input",
-        "lr-too-high",
-        "lr-jump",
-        "bad-initialization",
-        "loss-explosion",
-        "gradient-explosion",
+        *UPSTREAM,
     )
 
     def start(self) -> _Checker:

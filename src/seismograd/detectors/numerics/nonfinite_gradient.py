@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from seismograd.detectors.numerics.origins import following, moment, own, told
+from seismograd.detectors.numerics.origins import UPSTREAM, following, moment, own, told
 from seismograd.detectors.tables import column
 from seismograd.detectors.wording import found, names, number, parameter
 from seismograd.records import Finding, Reading, Severity, Where
@@ -42,11 +42,7 @@ class NonfiniteGradient:
         "nonfinite-parameter",
         "nonfinite-activation",
         "nonfinite-loss",
-        "lr-too-high",
-        "lr-jump",
-        "bad-initialization",
-        "loss-explosion",
-        "gradient-explosion",
+        *UPSTREAM,
     )
 
     def start(self) -> _Checker:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from seismograd.detectors.numerics.origins import following, moment, own, told
+from seismograd.detectors.numerics.origins import UPSTREAM, following, moment, own, told
 from seismograd.detectors.wording import found, number
 from seismograd.records import Finding, Reading, Severity, Where
 
@@ -39,11 +39,7 @@ class NonfiniteLoss:
         "nonfinite-parameter",
         "nonfinite-activation",
         "nonfinite-gradient",
-        "lr-too-high",
-        "lr-jump",
-        "bad-initialization",
-        "loss-explosion",
-        "gradient-explosion",
+        *UPSTREAM,
     )
 
     def start(self) -> _Checker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from seismograd.detectors.numerics.origins import following, own, told
+from seismograd.detectors.numerics.origins import UPSTREAM, following, own, told
 from seismograd.detectors.tables import column
 from seismograd.detectors.wording import found, names, parameter
 from seismograd.records import Finding, Reading, Severity, TensorStats, Where
@@ -37,11 +37,7 @@ class NonfiniteParameter:
         "nonfinite-activation",
         "nonfinite-gradient",
         "nonfinite-loss",
-        "lr-too-high",
-        "lr-jump",
-        "bad-initialization",
-        "loss-explosion",
-        "gradient-explosion",
+        *UPSTREAM,
     )
 
     def start(self) -> _Checker:

@@ -20,6 +20,9 @@ FINDINGS = {
 }
 """The finding that each phase belongs to."""
 
+UPSTREAM = ("lr-too-high", "lr-jump", "bad-initialization", "loss-explosion", "gradient-explosion")
+"""Faults of finite numbers that end in numbers which are not."""
+
 _SHOWN = 5
 """Indices and inputs in the evidence: the first few say enough."""
 
