@@ -340,3 +340,19 @@ def test_a_step_is_recorded_by_reference(watching, model, optimizer):
     assert call.outputs[0].tensor.data_ptr() == out.data_ptr()
     out.mean().backward()
     optimizer.step()
+
+
+def test_a_loss_that_is_kept_does_not_hold_its_model() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with sg.watch(model, optimizer, sinks=(), strict=True):
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.randn(4, 2)).square().mean()
+            loss.backward()
+            optimizer.step()
+    held = weakref.ref(model)
+    del model, optimizer
+    gc.collect()
+    assert loss.grad_fn is not None
+    assert held() is None

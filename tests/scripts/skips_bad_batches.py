@@ -1,5 +1,9 @@
-"""A careful loop: a batch with a bad loss is skipped, an error in one batch is caught and reported."""
-# run: status=healthy steps=37
+"""A careful loop: a batch with a bad loss is skipped, an error in one batch is caught and reported.
+
+The batches that it skips are worth telling all the same: who reads on would not know why.
+"""
+# run: status=critical steps=37
+# findings: nonfinite-input nonfinite-loss
 # when: thorough
 import math
 import sys

@@ -6,6 +6,7 @@ keep the gradients that pass: that is enough to compute the values anew, op by o
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,15 +43,19 @@ class Node:
         return self.line.spots[0] if self.line.spots else None
 
 
-@dataclass(slots=True)
 class _Passing:
-    """A hook that keeps what passes a node in backward."""
+    """A hook that keeps what passes a node in backward. Held by the user's graph, it holds nothing itself."""
 
-    node: Node
-    glue: Glue
+    __slots__ = ("_glue", "_number")
+
+    def __init__(self, glue: Glue) -> None:
+        self._glue, self._number = weakref.ref(glue), len(glue.nodes)
 
     def __call__(self, left: Sequence[Tensor | None], arrived: Sequence[Tensor | None]) -> None:
-        node, glue = self.node, self.glue
+        glue = self._glue()
+        if glue is None:
+            return
+        node = glue.nodes[self._number]
         node.order = glue.turns
         glue.turns += 1
         if glue.afford(*left):
@@ -98,13 +103,15 @@ class Glue:
             return "none", None
         mark = function.metadata.get(self._mark)
         if mark is not None:
-            call, outputs = mark
+            call, outputs = mark[0](), mark[1]
+            if call is None:
+                return "none", None  # of a step that is over
             if call not in self.into:
                 given = self.into[call] = []
                 for tensor, _ in call.versions:
                     if tensor.grad_fn is not None:
                         given.append((tensor.detach(), self._edge(tensor.grad_fn, tensor.output_nr)))
-            return "call", (call, outputs.get(number))
+            return "call", (call, outputs[number]() if number in outputs else None)
         leaf = getattr(function, "variable", None)
         if leaf is not None:
             return "leaf", leaf.detach()
@@ -134,7 +141,7 @@ class Glue:
         )
         if parent is not None:
             node.derives = node_op(parent)
-        function.register_hook(_Passing(node, self))
+        function.register_hook(_Passing(self))
         self.nodes.append(node)
 
     def afford(self, *tensors: Tensor | None) -> bool:

@@ -34,7 +34,7 @@ _LEARNS = 4
 """After so many calls it is known whether a module draws from Python's and NumPy's random numbers."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Output:
     """One tensor that came out of a call, where it stands in the output, and what arrived there in backward."""
 
@@ -48,7 +48,7 @@ class Output:
     counted: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Call:
     """One call of an outermost module: everything that is needed to make it again."""
 
@@ -179,7 +179,8 @@ class Recorder:
                 one = Output(path, self._afford(tensor.detach(), call), tensor.output_nr)
                 call.outputs.append(one)
                 node: Any = tensor.grad_fn
-                node.metadata.setdefault(self._mark, (call, {}))[1][one.number] = one
+                # weakly: the graph is the user's, lives as long as a loss does, and is hidden from the garbage collector
+                node.metadata.setdefault(self._mark, (weakref.ref(call), {}))[1][one.number] = weakref.ref(one)
                 node.register_prehook(_Arrival(one))
             self.step.calls.append(call)
         self.arm()
@@ -296,10 +297,12 @@ class _Arrival:
     __slots__ = ("_output",)
 
     def __init__(self, output: Output) -> None:
-        self._output = output
+        self._output = weakref.ref(output)
 
     def __call__(self, gradients: Sequence[Tensor | None]) -> None:
-        output = self._output
+        output = self._output()
+        if output is None:
+            return
         output.reached = True
         gradient = gradients[output.number] if output.number < len(gradients) else None
         if gradient is not None:
