@@ -106,7 +106,7 @@ class Judge:
 
     def _plan(self, reading: Reading) -> list[tuple[Detector, Checker]]:
         told = reading.origin is not None
-        shape = (reading.rank, reading.series, tuple(reading.scalars), tuple(reading.tensors), told)
+        shape = (reading.rank, reading.series, tuple(reading.scalars), tuple(reading.tensors), told, *reading.facts)
         plan = self._plans.get(shape)
         if plan is None:
             owner = (reading.rank, reading.series)
@@ -117,7 +117,8 @@ class Judge:
                 have.add("lr")
             if told:
                 have.add("origin")
-            plan = [(d, checker) for d, checker in self._checkers[owner] if have.issuperset(d.needs)]
+            have.update(f"facts/{topic}" for topic in reading.facts)
+            plan = [(d, checker) for d, checker in self._checkers[owner] if all(_is_there(n, have) for n in d.needs)]
             if len(self._plans) > 256:  # a user who logs ever new names
                 self._plans.clear()
             self._plans[shape] = plan
@@ -188,11 +189,16 @@ class Judge:
         return self._place.get(cause.id, -1) < self._place.get(effect.id, -1)
 
 
+def _is_there(need: str, have: set[str]) -> bool:
+    return need in have or ("|" in need and not have.isdisjoint(need.split("|")))
+
+
 def _same_run(cause: Finding, effect: Finding) -> bool:
-    """Whether one may explain the other: of one rank and optimizer, but NaN spreads in a GAN."""
+    """Whether one may explain the other: of one rank, and of one optimizer; NaN spreads in a GAN."""
     if cause.rank != effect.rank:
         return False
-    return spreads(cause, effect) or cause.evidence.get("series") == effect.evidence.get("series")
+    of_cause, of_effect = cause.evidence.get("series"), effect.evidence.get("series")
+    return spreads(cause, effect) or of_cause is None or of_effect is None or of_cause == of_effect
 
 
 def is_located(finding: Finding) -> bool:

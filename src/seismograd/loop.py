@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from seismograd import patches
 from seismograd.by_hand import scalar
 from seismograd.governor import Governor
+from seismograd.lookout import Lookout
 from seismograd.probes.gradients import fingerprints
 from seismograd.probes.validation import Evaluations, Validation
 from seismograd.probes.watched import Watched
@@ -126,6 +127,7 @@ class Loop:
         self._given_scaler = scaler
         self._watched = Watched(models, optimizers, loose)
         self._reader = Reader(self._watched, governor, take=take, fail=fail, lag=lag, rank=rank)
+        self._lookout = Lookout(self._watched, governor, take=take, fail=fail, rank=rank)
         self._replayer = None if recorder is None else Replayer(recorder, self._watched, lag=lag, capture=capture)
         if recorder is not None:
             self._reader.investigate, self._reader.insight = self._investigate, self.insight
@@ -272,6 +274,7 @@ class Loop:
             patches.forget(self)
             if self._replayer is not None:
                 self._replayer.close()
+            self._lookout.close()
             self._validation.close()
             self._moments, self._taken, self._scaled, self._last_evaluation = {}, None, None, None
             self._reader.close()
@@ -288,6 +291,7 @@ class Loop:
                 self._abandon(owner, moment)
         self._reader.land()
         self._settle()
+        self._lookout.finish(self.step)
         if self.step >= 0:
             self._reader.look_at_the_end(self.step)
             if self._optimizer_began:  # a step that was never finished
@@ -327,6 +331,7 @@ class Loop:
             if self._evaluations:
                 self._replayer.evaluation_over()
             self._replayer.module_starts(module, args, kwargs, ours)
+        self._lookout.module_starts(module, args, kwargs, ours, trains)
         if ours:
             self._forward_began = perf_counter()
 
@@ -337,12 +342,14 @@ class Loop:
             self._forward_began = 0.0
         if self._replayer is not None:
             self._replayer.module_ended(output)
+        self._lookout.module_ended(module, output)
 
     @_safely
     def module_failed(self) -> None:
         self._forward_began = 0.0
         if self._replayer is not None:
             self._replayer.module_failed()
+        self._lookout.module_failed()
 
     def _is_ours(self, module: nn.Module) -> bool:
         """Whether it holds parameters that are under watch."""
@@ -379,6 +386,7 @@ class Loop:
                 self._abandon(owner, moment)
                 self._settle()
         self._end_validation()
+        self._lookout.backward_starts(roots)
         if self._replayer is not None:
             self._replayer.backward_starts(roots)
         self._before = fingerprints(self._watched.roster)
@@ -397,6 +405,7 @@ class Loop:
             self._replayer.backward_ended()
         inside, self._inside = self._inside, None
         owners = self._owners_of_change() if inside is None else [_NOBODY]
+        self._lookout.backward_ended(owners)
         if not owners:
             if self._replayer is not None:
                 self._replayer.not_ours()
@@ -503,6 +512,7 @@ class Loop:
         if self._asleep:  # an optimizer that was not there before
             self._asleep = False
             self._timing.restart()
+            self._lookout.restart()
         self._thread = get_ident()
         self._step_starts(optimizer, has_closure)
 
@@ -520,6 +530,7 @@ class Loop:
         else:
             self._step_closes(index)
         self._reader.before_step(index)
+        self._lookout.happens("step_starts", optimizer)
         if self._replayer is not None:
             self._replayer.before_update()
         self._optimizer_began = perf_counter()
@@ -539,6 +550,7 @@ class Loop:
                 self._reader.look_at_the_end(max(self.step, 0), self._last_evaluation)
             self._closure, self._evaluations, self._last_evaluation = None, 0, None
         self._reader.after_step(index, max(self.step, 0))
+        self._lookout.happens("step_ended", optimizer)
         if index in self._moments:
             self._remember(index, self._moments[index])
         if self._replayer is not None and not self.awaits_step:  # another optimizer may use the same gradients
@@ -565,6 +577,11 @@ class Loop:
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
         if not self._closed and get_ident() == self._thread and not _modes():
             self._validation.loss_computed(name, output, args)
+            self.happens("loss_computed", name, output, args)
+
+    @_safely
+    def happens(self, what: str, *args: Any) -> None:
+        self._lookout.happens(what, *args)
 
     def _index(self, optimizer: Optimizer) -> int:
         """Which of ours it is; makes the roster anew if need be."""
@@ -686,6 +703,7 @@ class Loop:
         seconds, self._step_began = now - self._step_began, now
         self.governor.stepped(self.step, seconds)
         self._reader.forget_step()
+        self._lookout.step_over(self.step)
         if self._replayer is not None:
             self._replayer.step_over(self.governor.reads)
         if self.governor.takes_tables and self._watched.has_new():
@@ -709,6 +727,7 @@ class Loop:
         if self.governor.reads:
             self._asleep = False
             self._timing.restart()
+            self._lookout.restart()
             if self._replayer is not None:
                 self._replayer.resume(True)
         self.governor.spend(perf_counter() - now)

@@ -7,7 +7,10 @@
 | `torch.amp.GradScaler.scale`, `.step` | which backward is scaled, and a step that the scaler may skip |
 | `nn.Module.__call__` | what goes into the outermost module, and what comes out: no hook is set on any module |
 | `DataLoader` iterators' `__next__` | how long the loop waits for data, and whose data it is |
-| the losses in `torch._C._nn`; only under `seismograd run` | the training loss, met again in an evaluation |
+| the losses in `torch._C._nn` | what goes into the loss; the training loss, met again in an evaluation |
+| `Optimizer.zero_grad`, `nn.Module.zero_grad` | when gradients are cleared |
+| `clip_grad_norm_`, `clip_grad_value_`, `GradScaler.unscale_` | what is done to gradients before the step |
+| `step` of the learning rate schedulers | whether it comes in its turn |
 
 Nothing here runs while `torch.compile` traces, and TorchScript gets the originals.
 """
@@ -25,9 +28,13 @@ from typing import Any, Protocol
 
 import torch
 import torch.jit._builtins
+import torch.nn.utils
+import torch.optim.lr_scheduler
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
+from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -49,6 +56,11 @@ class Listener(Protocol):
     def module_failed(self) -> None: ...
     def data_waited(self, seconds: float, source: int) -> None: ...
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None: ...
+    def happens(self, what: str, *args: Any) -> None:
+        """`cleared(owner)`, `clipped(parameters, limit, kind)`, `unscaled(optimizer)`, `scheduled(scheduler)`,
+        `data_came(batch, iterator)`."""
+        ...
+
     def covers(self, parameters: Sequence[Any]) -> bool: ...
     def idle(self) -> None: ...
 
@@ -79,6 +91,8 @@ class _Inside(threading.local):
     module = False
     """Whether some module's forward is at work: those that it calls are part of it."""
     follower: Follower | None = None
+    schedules = False
+    """Whether a scheduler steps: those that it steps are part of it."""
     muted = False
     """Whether what runs is a second run of ours, of which nobody is told."""
 
@@ -89,15 +103,11 @@ _undo: list[Callable[[], None]] = []
 _lock = threading.RLock()
 
 
-def listen(listener: Listener, *, losses: bool = False) -> None:
-    """Tells `listener` of everything from now on, of losses if it wants; the first one sets the patches."""
+def listen(listener: Listener) -> None:
+    """Tells `listener` of everything from now on; the first one sets the patches."""
     with _lock:
         if not _listeners:
             _install()
-        if losses:
-            for name in LOSSES:
-                owner = torch._C._nn if hasattr(torch._C._nn, name) else torch
-                _replace(owner, name, partial(_watched_loss, name), scripted=f"aten::{name}")
         _listeners.append(listener)
 
 
@@ -145,6 +155,19 @@ def muted(follower: Follower | None = None) -> Iterator[None]:
         _inside.module, _inside.follower, _inside.muted = before
 
 
+def follow(follower: Follower) -> bool:
+    """Has `follower` hear of the modules that the present outermost one calls; False if someone else does already."""
+    if _inside.follower is not None:
+        return False
+    _inside.follower = follower
+    return True
+
+
+def unfollow(follower: Follower) -> None:
+    if _inside.follower is follower:
+        _inside.follower = None
+
+
 engine: CodeType | None = None
 """The code of our frame below autograd's engine: what stands above it in a stack runs in backward."""
 
@@ -154,7 +177,19 @@ def _install() -> None:
     _replace(torch.autograd, "_engine_run_backward", _watched_engine)
     _replace(GradScaler, "scale", _watched_scale)
     _replace(GradScaler, "step", _watched_scaler_step)
+    _replace(GradScaler, "unscale_", _watched_unscale)
     _replace(_BaseDataLoaderIter, "__next__", _watched_next)
+    for name in LOSSES:
+        owner: Any = torch._C._nn if hasattr(torch._C._nn, name) else torch
+        _replace(owner, name, partial(_watched_loss, name), scripted=f"aten::{name}")
+    for owner in (Optimizer, nn.Module):
+        _replace(owner, "zero_grad", _watched_zero_grad)
+    _replace(clip_grad, "_clip_grads_with_norm_", partial(_watched_clip, "norm"))
+    for owner in (clip_grad, torch.nn.utils):
+        _replace(owner, "clip_grad_value_", partial(_watched_clip, "value"))
+    for kind in vars(torch.optim.lr_scheduler).values():
+        if isinstance(kind, type) and issubclass(kind, LRScheduler) and "step" in vars(kind):
+            _replace(kind, "step", _watched_schedule)
     for handle in (register_optimizer_step_pre_hook(_before_step), register_optimizer_step_post_hook(_after_step)):
         _undo.append(handle.remove)
 
@@ -197,7 +232,7 @@ def _replace_module_call() -> None:
             return original(self, *args, **kwargs)
         inside = _inside
         if inside.module:
-            if inside.follower is None:
+            if inside.follower is None or callable(_compiles()):  # what follows would be compiled, too
                 return original(self, *args, **kwargs)
             inside.follower.module_starts(self)
             try:
@@ -218,6 +253,7 @@ def _replace_module_call() -> None:
             raise
         finally:
             inside.module = False
+            inside.follower = None
         for listener in listeners:
             listener.module_ended(self, output)
         return output
@@ -241,6 +277,7 @@ def _replace_module_call() -> None:
 
 
 _is_compiling = torch.compiler.is_compiling
+_compiles: Callable[[], Any] = torch._C._dynamo.eval_frame.get_eval_frame_callback
 _is_tracing = torch._C._get_tracing_state  # TorchScript's
 
 
@@ -305,14 +342,71 @@ def _watched_next(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self)
         began = perf_counter()
         try:
-            return original(self)
+            batch = original(self)
         finally:
             seconds = perf_counter() - began
             source = id(getattr(self, "_dataset", None))
             for listener in tuple(_listeners):
                 listener.data_waited(seconds, source)
+        _tell("data_came", batch, self)
+        return batch
 
     return step
+
+
+def _tell(what: str, *args: Any) -> None:
+    if not torch.compiler.is_compiling() and not _inside.muted:
+        for listener in tuple(_listeners):
+            listener.happens(what, *args)
+
+
+def _watched_zero_grad(original: Callable[..., Any]) -> Callable[..., Any]:
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _tell("cleared", self)
+        return original(self, *args, **kwargs)
+
+    return zero_grad
+
+
+def _watched_clip(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def clip(parameters: Any, limit: Any, *args: Any, **kwargs: Any) -> Any:
+        held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        result = original(held, limit, *args, **kwargs)
+        with suppress(TypeError, ValueError):
+            _tell("clipped", held, float(limit), kind)
+        return result
+
+    return clip
+
+
+def _watched_unscale(original: Callable[..., Any]) -> Callable[..., Any]:
+    def unscale_(self: GradScaler, optimizer: Optimizer) -> Any:
+        result = original(self, optimizer)
+        if self.is_enabled():
+            _tell("unscaled", optimizer)
+        return result
+
+    return unscale_
+
+
+def _watched_schedule(original: Callable[..., Any]) -> Callable[..., Any]:
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _inside.schedules or not _is_built(self):  # one that steps others; the first step, made by its constructor
+            return original(self, *args, **kwargs)
+        _inside.schedules = True
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            _inside.schedules = False
+        _tell("scheduled", self)
+        return result
+
+    return step
+
+
+def _is_built(scheduler: Any) -> bool:
+    """Whether its constructor is through: `_initial_step` leaves the count at 1, later steps find it there."""
+    return bool(getattr(scheduler, "_step_count", 1) >= 1)
 
 
 def _watched_loss(name: str, original: Callable[..., Any]) -> Callable[..., Any]:

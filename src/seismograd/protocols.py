@@ -22,7 +22,9 @@ class Detector(Protocol):
 
     id: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
-    """Scalars (`loss`) and kinds of tensor statistics (`update`) without which it is not called."""
+    """Scalars (`loss`), kinds of tensor statistics (`update`) and facts (`facts/loop`) without which it is not called.
+
+    `"loss|facts/data"`: one of them is enough. Facts come in readings of their own, after the step's."""
     follows: ClassVar[tuple[str, ...]]
     """Ids of findings that explain this one when they are there."""
 

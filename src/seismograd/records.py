@@ -196,6 +196,8 @@ class Reading:
     """Where the values that are not finite were made, if that was looked for."""
     insight: Mapping[str, Any] | None = None
     """What a second run of a step whose loss stands out showed: gains of the gradient, samples that carry the loss."""
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What onlookers saw of the loop, the model and the data, by topic, as plain values: a need of `facts/TOPIC`."""
 
     def plain(self) -> Reading:
         """The same reading under the names that a run with one optimizer has."""

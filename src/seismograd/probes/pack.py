@@ -59,6 +59,11 @@ class Fetch:
         self._vector = vector
         self._event: torch.Event | None = None
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the values can be had without a wait for any device."""
+        return self._vector is None or (self._vector.device.type == "cpu" and self._event is None)
+
     def start(self) -> None:
         """Copies without waiting, into pinned memory, so that `values()` one step later does not wait either."""
         vector = self._vector

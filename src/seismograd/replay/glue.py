@@ -14,8 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from seismograd.places import Spot
+from seismograd.probes.graph import node_op, saved_by
 from seismograd.replay.lines import MOST_NODES, Line
-from seismograd.replay.tracer import node_op, saved_by
 
 
 @dataclass(slots=True)

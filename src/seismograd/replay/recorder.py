@@ -179,7 +179,7 @@ class Recorder:
                 one = Output(path, self._afford(tensor.detach(), call), tensor.output_nr)
                 call.outputs.append(one)
                 node: Any = tensor.grad_fn
-                # weakly: the graph is the user's, lives as long as a loss does, and is hidden from the garbage collector
+                # weakly: the graph lives as long as a loss is kept, and no garbage collector looks into it
                 node.metadata.setdefault(self._mark, (weakref.ref(call), {}))[1][one.number] = weakref.ref(one)
                 node.register_prehook(_Arrival(one))
             self.step.calls.append(call)

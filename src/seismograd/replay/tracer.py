@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seismograd.places import Spot, nearest
+from seismograd.probes.graph import node_op, saved_by
 from seismograd.records import Operand, Origin, Where
 from seismograd.replay.numbers import bad_places, holds_nan, is_bad, only_minus_infinity, operand, plain
 
@@ -376,41 +377,6 @@ def origin_at(place: Place, *, phase: str, op: str | None, **told: Any) -> Origi
         return Origin(phase, Where(module=place.module, op=op, phase=phase), **told)
     where = Where(module=place.module, op=op, phase=phase, file=spot.file, line=spot.line, code=spot.source)
     return Origin(phase, where, columns=spot.columns, **told)
-
-
-def node_op(node: Any) -> str:
-    """`aten.sqrt` for `SqrtBackward0`."""
-    name = str(node.name()).rpartition("::")[2]
-    stem = name.rstrip("0123456789").removesuffix("Backward")
-    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in stem).lstrip("_")
-    for candidate in (snake, f"_{snake}", f"linalg_{snake.removeprefix('linalg_')}"):
-        if hasattr(torch.ops.aten, candidate):
-            return f"aten.{candidate}"
-    return f"aten.{snake}"
-
-
-_saved_names: dict[str, list[str]] = {}
-
-
-def saved_by(node: Any) -> dict[str, Tensor]:
-    """The tensors that autograd keeps for this node, by the names of its op; none that would have to be recomputed."""
-    kind = node.name()
-    names = _saved_names.get(kind)
-    if names is None:
-        names = [name for name in dir(node) if name.startswith("_raw_saved_")]
-        names = _saved_names[kind] = [] if "saved_tensors" in dir(node) else names
-    found: dict[str, Tensor] = {}
-    for name in names:
-        try:
-            raw = getattr(node, name)
-            if isinstance(raw, (list, tuple)) or raw is None or raw.unpack_hook is not None:
-                continue
-            tensor = getattr(node, name.replace("_raw", "", 1))
-        except (RuntimeError, AttributeError):
-            continue
-        if isinstance(tensor, Tensor):
-            found[name.removeprefix("_raw_saved_")] = tensor.detach()
-    return found
 
 
 def _is_users_function(node: Any) -> bool:

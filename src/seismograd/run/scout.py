@@ -198,7 +198,7 @@ class Scout:
         self._closed = False
         if replay:
             self._recorder().arm()
-        patches.listen(self, losses=True)
+        patches.listen(self)
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -321,6 +321,10 @@ class Scout:
             loop.loss_computed(name, output, args)
         elif torch.is_grad_enabled() and getattr(output, "requires_grad", False):
             self._computed[get_ident()] = _weakly((name, output, None, *args[1:]))
+
+    def happens(self, what: str, *args: Any) -> None:
+        if (loop := self._loop()) is not None:
+            loop.happens(what, *args)
 
     def covers(self, parameters: Iterable[Tensor]) -> bool:
         return any(training.covers(parameters) for training in self.trainings)

@@ -1,0 +1,211 @@
+"""Has onlookers hear what happens in the loop, and hands on what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from seismograd import patches
+from seismograd.governor import Governor
+from seismograd.probes.graph import Graph, Span
+from seismograd.probes.onlooker import Onlooker
+from seismograd.probes.onlookers import ONLOOKERS
+from seismograd.probes.pack import Fetch, Pack
+from seismograd.probes.watched import Watched
+from seismograd.records import Reading
+
+DENSE = 24
+"""So many steps at the beginning are looked at in full: most mistakes of a loop can be known by then."""
+
+_MOST_SPANS = 20_000
+
+
+class Lookout:
+    """Owns the onlookers. One that fails is dropped; their time is the governor's to ration."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        governor: Governor,
+        *,
+        take: Callable[[Reading], object],
+        fail: Callable[[str, Exception], None],
+        rank: int,
+    ) -> None:
+        self._governor, self._watched = governor, watched
+        self._take, self._fail, self._rank = take, fail, rank
+        self._onlookers: list[Onlooker] = [kind(watched) for kind in ONLOOKERS]
+        self.looks = True
+        """Whether the present step is looked at in full."""
+        self._calls = _Calls(watched)
+        self._in_flight: tuple[int, Fetch] | None = None
+        self._backwards = 0  # since the last step was over
+        self._outermost: tuple[bool, bool] | None = None
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def module_starts(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], ours: bool, trains: bool
+    ) -> None:
+        self._outermost = (ours, trains)
+        self._tell("module_starts", module, args, kwargs, ours=ours, trains=trains)
+        if self.looks and trains:
+            self._calls.begin(module)
+
+    def module_ended(self, module: nn.Module, output: Any) -> None:
+        self._calls.end()
+        if self._outermost is not None:
+            (ours, trains), self._outermost = self._outermost, None
+            self._tell("module_ended", module, output, ours=ours, trains=trains)
+
+    def module_failed(self) -> None:
+        self._calls.end()
+        self._outermost = None
+
+    def backward_starts(self, roots: Sequence[Any]) -> None:
+        graph: Graph | None = None
+        if self.looks:
+            began = perf_counter()
+            graph = Graph(roots, self._calls.take())
+            self._governor.spend_on_tables(perf_counter() - began)
+        self._tell("backward_starts", roots, graph)
+
+    def backward_ended(self, owners: Sequence[int]) -> None:
+        self._tell("backward_ended", owners)
+        self._backwards += 1
+        if self._backwards >= DENSE and self._backwards & (self._backwards - 1) == 0:
+            self._look(max(self._step, 0))  # nobody steps: that may be what is wrong
+        if self._backwards >= DENSE:
+            self.looks = False
+
+    def happens(self, what: str, *args: Any) -> None:
+        """`step_starts`, `step_ended`, `cleared`, `clipped`, `unscaled`, `scheduled`, `data_came`, `loss_computed`."""
+        self._tell(what, *args)
+
+    def restart(self) -> None:
+        self._calls.take()
+        self._tell("restart", everyone=True)
+
+    # -- the end of a step ---------------------------------------------------------------------------------------
+
+    _step = -1
+
+    def step_over(self, step: int) -> None:
+        """The step is over, and the governor has decided about the next."""
+        self._step = step
+        self._look(step)
+        self._backwards = 0
+        self._calls.take()
+        self.looks = self._governor.reads and (step + 1 < DENSE or self._governor.takes_tables)
+
+    def finish(self, step: int) -> None:
+        """The run is over."""
+        self.looks = True
+        self._look(max(step, 0))
+        self._land()
+
+    def close(self) -> None:
+        self._tell("close", everyone=True)
+        self._onlookers = []
+        self._calls.end()
+
+    def _look(self, step: int) -> None:
+        self._land()
+        pack = Pack()
+        self._tell("look", pack, step, everyone=True)
+        fetch = pack.send()
+        fetch.start()
+        self._in_flight = (step, fetch)
+        if fetch.is_here:  # what lies on an accelerator is told a step later: no facts are worth a wait
+            self._land()
+
+    def _land(self) -> None:
+        if self._in_flight is None:
+            return
+        (step, fetch), self._in_flight = self._in_flight, None
+        values = fetch.values()
+        facts: dict[str, Mapping[str, Any]] = {}
+        for onlooker in list(self._onlookers):
+            try:
+                told = onlooker.facts(values, step)
+            except Exception as error:
+                self._drop(onlooker, error)
+                continue
+            if told:
+                facts[onlooker.topic] = told
+        if facts:
+            self._take(Reading(step, rank=self._rank, facts=facts))
+
+    def _tell(self, event: str, *args: Any, everyone: bool = False, **more: Any) -> None:
+        for onlooker in list(self._onlookers):
+            if onlooker.dear and not (self.looks or everyone):
+                continue
+            began = perf_counter()
+            try:
+                getattr(onlooker, event)(*args, **more)
+            except Exception as error:
+                self._drop(onlooker, error)
+            if onlooker.dear:
+                self._governor.spend_on_tables(perf_counter() - began)
+
+    def _drop(self, onlooker: Onlooker, error: Exception) -> None:
+        self._onlookers = [kept for kept in self._onlookers if kept is not onlooker]
+        self._fail(f"the probe of {onlooker.topic}", error)
+
+
+class _Calls:
+    """Notes which nodes of the graph were made in which module: a follower of one forward pass."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._names: dict[int, str | None] = {}
+        self._spans: list[Span] = []
+        self._open: list[Span] = []
+        self._follows = False
+
+    def begin(self, module: nn.Module) -> None:
+        if patches.follow(self):
+            self._follows = True
+            self._open.clear()
+            self.module_starts(module)
+
+    def end(self) -> None:
+        if self._follows:
+            self._follows = False
+            patches.unfollow(self)
+            while self._open:
+                self.module_ended()
+
+    def module_starts(self, module: nn.Module) -> None:
+        if len(self._spans) < _MOST_SPANS:
+            now = _number()
+            span = Span(module, None, now, now, len(self._open))
+            self._spans.append(span)
+            self._open.append(span)
+        else:
+            self._open.append(_NOWHERE)
+
+    def module_ended(self) -> None:
+        if self._open:
+            self._open.pop().last = _number()
+
+    def take(self) -> list[Span]:
+        """The calls since the last time, with their names."""
+        spans, self._spans = self._spans, []
+        if spans and any(id(span.module) not in self._names for span in spans):
+            self._names = {
+                id(module): ".".join(part for part in (prefix, name) if part).replace("_orig_mod.", "")
+                for prefix, model in self._watched.models.items()
+                for name, module in model.named_modules()
+            }
+        for span in spans:
+            span.name = self._names.setdefault(id(span.module), None)
+        return spans
+
+
+_NOWHERE = Span(nn.Identity(), None, 0, 0, 0)
+_number: Callable[[], int] = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]

@@ -1,0 +1,84 @@
+"""What every probe of the loop's structure, the model and the data is: it hears what happens, and tells facts.
+
+An onlooker never judges. It hears the events of a step, keeps little and nothing that would keep the user's tensors
+alive, and when the step is over says what it saw: plain values under its topic, in a reading of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from seismograd.probes.graph import Graph
+from seismograd.probes.pack import Pack, Values
+from seismograd.probes.watched import Watched
+
+
+class Onlooker:
+    """Overrides the events that it wants to hear. All run with gradients disabled; none may change anything.
+
+    Numbers that are still on the device go into `look`'s pack, as 0-d tensors under names that begin with the topic,
+    and come back in `facts`: `.item()` and whatever else waits for the device is forbidden.
+    """
+
+    topic: ClassVar[str]
+    dear: ClassVar[bool] = False
+    """Whether it hears only of steps that are looked at: all of the first ones, then as the governor allows."""
+
+    def __init__(self, watched: Watched) -> None:
+        self.watched = watched
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def module_starts(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, ours: bool, trains: bool
+    ) -> None:
+        """An outermost module is called. `ours`: it holds watched parameters; `trains`: gradients are enabled."""
+
+    def module_ended(self, module: nn.Module, output: Any, *, ours: bool, trains: bool) -> None: ...
+
+    def loss_computed(self, name: str, output: Any, args: Sequence[Any]) -> None:
+        """A loss of torch's was computed (`cross_entropy_loss`, see `patches.LOSSES`), in training or evaluation."""
+
+    def backward_starts(self, roots: Sequence[Any], graph: Graph | None) -> None:
+        """An outermost backward begins. `graph` is there on steps that are looked at."""
+
+    def backward_ended(self, owners: Sequence[int]) -> None:
+        """`owners`: the optimizers whose gradients it changed (-1: parameters that no optimizer holds); may be none."""
+
+    def step_starts(self, optimizer: Optimizer) -> None: ...
+
+    def step_ended(self, optimizer: Optimizer) -> None: ...
+
+    def cleared(self, owner: Optimizer | nn.Module) -> None:
+        """`owner.zero_grad()` is called."""
+
+    def clipped(self, parameters: Sequence[Tensor], limit: float, kind: str) -> None:
+        """Gradients were clipped by torch's functions: `kind` is `norm` or `value`."""
+
+    def unscaled(self, optimizer: Optimizer) -> None:
+        """`GradScaler.unscale_(optimizer)` was called by the user."""
+
+    def scheduled(self, scheduler: Any) -> None:
+        """A learning rate scheduler steps; not the step that it makes when it is built."""
+
+    def data_came(self, batch: Any, loader: Any) -> None:
+        """A `DataLoader`'s iterator gave a batch: `loader` is the iterator."""
+
+    def restart(self) -> None:
+        """Steps were missed: what was half seen is to be forgotten."""
+
+    # -- facts ---------------------------------------------------------------------------------------------------
+
+    def look(self, pack: Pack, step: int) -> None:
+        """The step is over: what is still on the device goes into the pack."""
+
+    def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
+        """What there is to tell about the step, if anything; called once after each `look`."""
+        return None
+
+    def close(self) -> None:
+        """Lets go of everything."""
