@@ -64,7 +64,8 @@ def test_its_docstring_is_its_page(detector):
     assert summary.strip().endswith(".")
     assert "\n" not in summary.strip()
     heads = [
-        text.index(f"{head}\n    {'-' * len(head)}") for head in ("Why it matters", "How it is judged", "What to try")
+        text.index(f"{head}\n    {'-' * len(head)}")
+        for head in ("Why it matters", "How it is judged", "What to try", "An example")
     ]
     assert heads == sorted(heads)
     for limit in dataclasses.fields(detector):

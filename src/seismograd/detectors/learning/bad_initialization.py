@@ -38,6 +38,13 @@ class BadInitialization:
     -----------
     `kaiming_normal_` before ReLU, `xavier_uniform_` otherwise, or torch's defaults; zero only for biases and the last
     layer of a residual branch.
+
+    An example
+    ----------
+    Every unit of a layer starts the same, gets the same gradient and stays the same:
+
+        nn.init.constant_(layer.weight, 0.1)    # as wide as one unit
+        nn.init.kaiming_normal_(layer.weight)   # instead
     """
 
     id: ClassVar[str] = "bad-initialization"

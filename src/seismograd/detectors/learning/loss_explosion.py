@@ -37,6 +37,13 @@ class LossExplosion:
     -----------
     Lower the learning rate, warm it up, clip gradients. If the loss runs to minus infinity, it rewards something
     without bound: a variance that goes to zero, a critic without its constraint, a sign.
+
+    An example
+    ----------
+    A sign: what should be maximised is minimised, and has no lower bound:
+
+        loss = log_likelihood(x).mean()     # runs to minus infinity
+        loss = -log_likelihood(x).mean()    # instead
     """
 
     id: ClassVar[str] = "loss-explosion"

@@ -31,6 +31,13 @@ class LossOscillation:
     What to try
     -----------
     Halve the learning rate until the swings are gone, or lower the momentum.
+
+    An example
+    ----------
+    Plain gradient descent at twice the rate that the steepest direction allows:
+
+        optimizer = SGD(model.parameters(), lr=0.4)   # from one wall of the valley to the other
+        optimizer = SGD(model.parameters(), lr=0.1)   # instead
     """
 
     id: ClassVar[str] = "loss-oscillation"

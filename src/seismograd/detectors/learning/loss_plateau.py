@@ -47,6 +47,13 @@ class LossPlateau:
     Try to overfit one batch: if that fails too, the fault is in the model or the loop, not in the data. Check that
     the optimizer holds the model's parameters and steps, that gradients reach them, that labels belong to their
     inputs, and the learning rate.
+
+    An example
+    ----------
+    The labels were shuffled, the inputs were not:
+
+        y = y[torch.randperm(len(y))]                       # nothing left to learn
+        order = torch.randperm(len(y)); x, y = x[order], y[order]    # instead
     """
 
     id: ClassVar[str] = "loss-plateau"

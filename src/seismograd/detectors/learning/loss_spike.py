@@ -36,6 +36,13 @@ class LossSpike:
     -----------
     Look at the batch of that step. For repeated ones: clip gradients, lower the learning rate or Adam's beta2, skip
     batches whose gradient norm is far out.
+
+    An example
+    ----------
+    Adam forgets the size of rare, large gradients within ten steps:
+
+        optimizer = Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.9))
+        optimizer = Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.999))  # instead, with clipping
     """
 
     id: ClassVar[str] = "loss-spike"

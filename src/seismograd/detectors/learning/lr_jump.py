@@ -33,6 +33,15 @@ class LrJump:
     -----------
     Print the rate once per epoch. Step the scheduler where it was meant to be (per epoch or per batch), and give it
     the right total number of steps.
+
+    An example
+    ----------
+    A schedule made for epochs is stepped at every batch:
+
+        for x, y in loader:
+            train_step(x, y)
+            scheduler.step()  # StepLR(step_size=10): nothing is left of the rate after 100 batches
+        scheduler.step()      # instead, once an epoch
     """
 
     id: ClassVar[str] = "lr-jump"

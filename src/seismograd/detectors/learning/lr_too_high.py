@@ -35,6 +35,13 @@ class LrTooHigh:
     -----------
     The rate named in the finding: it would have moved the weights by `target` of their size a step. Warm it up if it
     is needed later.
+
+    An example
+    ----------
+    Adam, at a rate that fits SGD:
+
+        optimizer = Adam(model.parameters(), lr=0.1)     # each weight moves by 0.1 a step
+        optimizer = Adam(model.parameters(), lr=1e-3)    # instead
     """
 
     id: ClassVar[str] = "lr-too-high"

@@ -37,6 +37,13 @@ class LrTooLow:
     -----------
     The rate named in the finding, which would move the weights by `target` of their size a step, or a range test
     (`LearningRateFinder`).
+
+    An example
+    ----------
+    A rate for fine-tuning, in a training from scratch:
+
+        optimizer = SGD(model.parameters(), lr=1e-7)
+        optimizer = SGD(model.parameters(), lr=0.05, momentum=0.9)    # instead
     """
 
     id: ClassVar[str] = "lr-too-low"

@@ -33,6 +33,14 @@ class Overfitting:
     -----------
     Keep the checkpoint of the best validation and stop there; then more data or augmentation, weight decay, dropout,
     or a smaller model.
+
+    An example
+    ----------
+    A large model, 200 samples, 500 epochs, and the last checkpoint is the one that is kept:
+
+        if val_loss < best:  # keep the best instead, and stop a while after it
+            best = val_loss
+            torch.save(model.state_dict(), "best.pt")
     """
 
     id: ClassVar[str] = "overfitting"

@@ -30,6 +30,12 @@ class UpdateRatioHigh:
     -----------
     A parameter group with a lower learning rate for that layer, a larger initialisation, or a normalisation layer in
     front of it.
+
+    An example
+    ----------
+    A scale that starts tiny gets the same rate as the matrices:
+
+        optimizer = Adam([{"params": body}, {"params": head, "lr": 1e-4}], lr=1e-2)  # a group of its own for it
     """
 
     id: ClassVar[str] = "update-ratio-high"

@@ -30,6 +30,13 @@ class UpdateRatioLow:
     -----------
     Look at that layer's scale and gradient: weights far too large, a gradient that is lost on its way, or a group
     with a far too small rate.
+
+    An example
+    ----------
+    A group's rate was set for fine-tuning and forgotten:
+
+        Adam([{"params": backbone, "lr": 1e-8}, {"params": head}], lr=1e-3)    # the backbone stays as it is
+        Adam([{"params": backbone, "lr": 1e-5}, {"params": head}], lr=1e-3)    # instead
     """
 
     id: ClassVar[str] = "update-ratio-low"

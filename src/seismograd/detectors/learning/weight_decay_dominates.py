@@ -36,6 +36,13 @@ class WeightDecayDominates:
     What to try
     -----------
     The decay named in the finding; AdamW's usual 0.01 to 0.1 means a pull of lr times that per step.
+
+    An example
+    ----------
+    AdamW with SGD's habit of a large decay:
+
+        AdamW(model.parameters(), lr=0.03, weight_decay=10.0)    # a third of each weight goes every step
+        AdamW(model.parameters(), lr=0.03, weight_decay=0.01)    # instead
     """
 
     id: ClassVar[str] = "weight-decay-dominates"

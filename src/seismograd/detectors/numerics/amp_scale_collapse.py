@@ -29,6 +29,13 @@ class AmpScaleCollapse:
     -----------
     Find the op that makes NaN or Inf in half precision: run it in float32 (`torch.autocast(enabled=False)`), use
     bfloat16, lower the learning rate, and check that the loss is finite without autocast.
+
+    An example
+    ----------
+    A mask written for float32 in a model that runs in float16:
+
+        scores = scores.masked_fill(mask, -1e9)                             # beyond float16: -inf, and NaN in backward
+        scores = scores.masked_fill(mask, torch.finfo(scores.dtype).min)    # instead
     """
 
     id: ClassVar[str] = "amp-scale-collapse"

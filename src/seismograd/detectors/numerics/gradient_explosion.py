@@ -35,6 +35,14 @@ class GradientExplosion:
     -----------
     Clip with `torch.nn.utils.clip_grad_norm_` a little above the usual norm, lower the learning rate or warm it up,
     look at the batch of that step, and check the initialisation and normalisation of deep or recurrent models.
+
+    An example
+    ----------
+    A recurrent net over long sequences, without clipping:
+
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # was missing
+        optimizer.step()
     """
 
     id: ClassVar[str] = "gradient-explosion"

@@ -38,6 +38,13 @@ class GradientVanishing:
     -----------
     ReLU-like activations instead of sigmoid or tanh, residual connections, normalisation layers, Kaiming or Xavier
     initialisation; for a model that gets no gradient at all, look for saturated outputs and dead ReLU layers.
+
+    An example
+    ----------
+    Ten layers of sigmoid: each passes on a quarter of the gradient at best:
+
+        layers += [nn.Linear(64, 64), nn.Sigmoid()]  # the first layers get nothing
+        layers += [nn.Linear(64, 64), nn.ReLU()]     # instead
     """
 
     id: ClassVar[str] = "gradient-vanishing"

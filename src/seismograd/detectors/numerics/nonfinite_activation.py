@@ -30,6 +30,13 @@ class NonfiniteActivation:
     The finding says which op it is, on which line, and what was special about its inputs: zero under a logarithm or a
     division, a softmax row that is masked completely, the variance of one element, numbers too large for float16.
     Keep such inputs away from the op (clamp, epsilon), or use the form that is stable (`log_softmax`, `logsumexp`).
+
+    An example
+    ----------
+    The standard deviation of a group of one:
+
+        z = (h - h.mean(1, keepdim=True)) / h.std(1, keepdim=True)                     # one element: NaN
+        z = (h - h.mean(1, keepdim=True)) / (h.std(1, keepdim=True, correction=0) + 1e-6)  # instead
     """
 
     id: ClassVar[str] = "nonfinite-activation"

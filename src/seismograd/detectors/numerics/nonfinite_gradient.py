@@ -33,6 +33,13 @@ class NonfiniteGradient:
     If the loss was finite, backward made it: the square root or a norm at exactly zero, a division, `where` over an
     undefined branch, a power of a negative number. Add a small epsilon inside the square root or clamp the input of
     the logarithm. If gradients had grown before, lower the learning rate or clip.
+
+    An example
+    ----------
+    A distance of zero: its value is 0, its derivative infinite:
+
+        distance = (a - b).square().sum(1).sqrt()           # a == b: the gradient is NaN
+        distance = ((a - b).square().sum(1) + 1e-12).sqrt()  # instead
     """
 
     id: ClassVar[str] = "nonfinite-gradient"

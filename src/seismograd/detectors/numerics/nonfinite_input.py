@@ -29,6 +29,13 @@ class NonfiniteInput:
     Look at the sample that is named. Leave such samples out or mend them in the Dataset (`torch.isfinite(x).all()`).
     If the raw data is clean, look at what is done to it: a feature that is divided by a standard deviation of zero, a
     logarithm, a cast to float16.
+
+    An example
+    ----------
+    A constant column is standardised:
+
+        x = (x - x.mean(0)) / x.std(0)                    # 0 / 0 in that column
+        x = (x - x.mean(0)) / x.std(0).clamp_min(1e-8)    # instead
     """
 
     id: ClassVar[str] = "nonfinite-input"

@@ -30,6 +30,13 @@ class NonfiniteLoss:
     Look at the first bad step, not at the later ones. If loss or gradients grew before it, lower the learning rate or
     clip the gradients. If all was calm, look for `log(0)`, a division by zero, the square root of zero, or NaN in
     that batch.
+
+    An example
+    ----------
+    A logarithm of a probability that has become 0:
+
+        loss = -(p.log() * target).sum(1).mean()            # log(0)
+        loss = nn.functional.cross_entropy(logits, target)  # instead, on the logits
     """
 
     id: ClassVar[str] = "nonfinite-loss"

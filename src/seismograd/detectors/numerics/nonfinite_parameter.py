@@ -28,6 +28,14 @@ class NonfiniteParameter:
     -----------
     Go back to the last checkpoint with finite weights. Then stop the cause: a gradient that was not finite was
     stepped on (skip such steps), the learning rate is far too high, or the weights were already bad when loaded.
+
+    An example
+    ----------
+    A step is taken on a gradient that is not finite:
+
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if norm.isfinite():  # was missing: one such step and every weight is NaN
+            optimizer.step()
     """
 
     id: ClassVar[str] = "nonfinite-parameter"

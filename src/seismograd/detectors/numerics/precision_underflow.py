@@ -39,6 +39,14 @@ class PrecisionUnderflow:
     -----------
     Keep the weights in float32 and use autocast for the computation, keep a float32 master copy in the optimizer, or
     use stochastic rounding. A larger learning rate only hides it.
+
+    An example
+    ----------
+    The whole model in bfloat16, with a small rate: `1 + 1e-4` is 1 in it:
+
+        model.to(torch.bfloat16)                            # updates are rounded away
+        with torch.autocast("cuda", dtype=torch.bfloat16):  # instead: the weights stay float32
+            loss = loss_fn(model(x), y)
     """
 
     id: ClassVar[str] = "precision-underflow"
