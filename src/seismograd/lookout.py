@@ -46,6 +46,10 @@ class Lookout:
         self._backwards = 0  # since the last step was over
         self._outermost: tuple[bool, bool] | None = None
 
+    def add(self, onlooker: Onlooker) -> None:
+        """One more, which needs what this does not know of."""
+        self._onlookers.append(onlooker)
+
     # -- events --------------------------------------------------------------------------------------------------
 
     def module_starts(
@@ -83,8 +87,23 @@ class Lookout:
             self.looks = False
 
     def happens(self, what: str, *args: Any) -> None:
-        """`step_starts`, `step_ended`, `cleared`, `clipped`, `unscaled`, `scheduled`, `data_came`, `loss_computed`."""
+        """`step_starts`, `step_ended`, `cleared`, `clipped`, `unscaled`, `scheduled`, `data_came`, `loss_computed`,
+        `scaled`, `scaler_steps`."""
         self._tell(what, *args)
+
+    def loss_failed(self, step: int, name: str, args: Sequence[Any], error: Exception) -> None:
+        """A loss raised: what is known of it is told now, there may be no end of the step."""
+        facts: dict[str, Mapping[str, Any]] = {}
+        for onlooker in list(self._onlookers):
+            try:
+                told = onlooker.loss_failed(name, args, error)
+            except Exception as failure:
+                self._drop(onlooker, failure)
+                continue
+            if told:
+                facts[onlooker.topic] = told
+        if facts:
+            self._take(Reading(step, rank=self._rank, facts=facts))
 
     def restart(self) -> None:
         self._calls.take()
@@ -105,6 +124,7 @@ class Lookout:
     def finish(self, step: int) -> None:
         """The run is over."""
         self.looks = True
+        self._tell("finished", everyone=True)
         self._look(max(step, 0))
         self._land()
 

@@ -25,6 +25,7 @@ from seismograd.reader import Measured, Moment, Reader, scale_of
 from seismograd.records import Origin, Reading
 from seismograd.replay.recorder import Recorder
 from seismograd.replay.replayer import Capture, Replayer
+from seismograd.replay.second_look import SecondLook
 from seismograd.stats.tensors import norms
 
 P = ParamSpec("P")
@@ -131,6 +132,7 @@ class Loop:
         self._replayer = None if recorder is None else Replayer(recorder, self._watched, lag=lag, capture=capture)
         if recorder is not None:
             self._reader.investigate, self._reader.insight = self._investigate, self.insight
+            self._lookout.add(SecondLook(self._watched, recorder, self._account))
         self._callers: set[int] = set()  # threads that have called our modules
         self._known_modules: dict[int, tuple[weakref.ref[nn.Module], bool]] = {}
         self._timing = self._reader.timing
@@ -561,6 +563,7 @@ class Loop:
         reference = weakref.ref(scaled) if isinstance(scaled, Tensor) else None
         self._scaled = (scaler, reference, _loss_of([loss]))
         self._validation.used([loss])
+        self._lookout.happens("scaled", scaler)
 
     @_safely
     def scaler_steps(self, scaler: Any, optimizer: Optimizer) -> None:
@@ -569,6 +572,7 @@ class Loop:
             index = self._index(inner)
             self._step_closes(index)
             self._by_scaler = index  # the optimizer's own hook comes next, unless the scaler skips
+            self._lookout.happens("scaler_steps", inner)
 
     def data_waited(self, seconds: float, source: int) -> None:
         self._timing.data += seconds
@@ -578,6 +582,11 @@ class Loop:
         if not self._closed and get_ident() == self._thread and not _modes():
             self._validation.loss_computed(name, output, args)
             self.happens("loss_computed", name, output, args)
+
+    @_said
+    @_safely
+    def loss_failed(self, name: str, args: tuple[Any, ...], error: Exception) -> None:
+        self._lookout.loss_failed(self.step + 1, name, args, error)
 
     @_safely
     def happens(self, what: str, *args: Any) -> None:
@@ -749,6 +758,10 @@ class Loop:
             return self._replayer.investigate(reading, self._reader.last_sound)
         finally:
             self._set_up += perf_counter() - began
+
+    def _account(self, seconds: float) -> None:
+        """What is done once in a run belongs to setting up."""
+        self._set_up += seconds
 
     def insight(self) -> dict[str, Any]:
         """How the gradient of the present step changes from module to module, and which samples carry its loss."""

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from seismograd.detectors.learning.bad_initialization import BadInitialization
+from seismograd.detectors.learning.constant_output import ConstantOutput
+from seismograd.detectors.learning.dead_units import DeadUnits
 from seismograd.detectors.learning.loss_explosion import LossExplosion
 from seismograd.detectors.learning.loss_oscillation import LossOscillation
 from seismograd.detectors.learning.loss_plateau import LossPlateau
@@ -14,9 +16,15 @@ from seismograd.detectors.learning.lr_jump import LrJump
 from seismograd.detectors.learning.lr_too_high import LrTooHigh
 from seismograd.detectors.learning.lr_too_low import LrTooLow
 from seismograd.detectors.learning.overfitting import Overfitting
+from seismograd.detectors.learning.saturated_units import SaturatedUnits
 from seismograd.detectors.learning.update_ratio_high import UpdateRatioHigh
 from seismograd.detectors.learning.update_ratio_low import UpdateRatioLow
 from seismograd.detectors.learning.weight_decay_dominates import WeightDecayDominates
+from seismograd.detectors.loop.batch_mixing import BatchMixing
+from seismograd.detectors.loop.target_leak import TargetLeak
+from seismograd.detectors.loop.buffer_drift import BufferDrift
+from seismograd.detectors.loop.eval_mode_training import EvalModeTraining
+from seismograd.detectors.loop.train_mode_evaluation import TrainModeEvaluation
 from seismograd.detectors.numerics.amp_scale_collapse import AmpScaleCollapse
 from seismograd.detectors.numerics.gradient_explosion import GradientExplosion
 from seismograd.detectors.numerics.gradient_vanishing import GradientVanishing
@@ -29,6 +37,11 @@ from seismograd.detectors.numerics.precision_underflow import PrecisionUnderflow
 from seismograd.protocols import Detector
 
 DEFAULT: tuple[Detector, ...] = (
+    TargetLeak(),
+    BatchMixing(),
+    EvalModeTraining(),
+    TrainModeEvaluation(),
+    BufferDrift(),
     BadInitialization(),
     LrJump(),
     LrTooHigh(),
@@ -42,6 +55,9 @@ DEFAULT: tuple[Detector, ...] = (
     GradientExplosion(),
     LossExplosion(),
     LossSpike(),
+    DeadUnits(),
+    SaturatedUnits(),
+    ConstantOutput(),
     GradientVanishing(),
     LrTooLow(),
     WeightDecayDominates(),

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from seismograd.probes.activations import Activations
+from seismograd.probes.columns import Columns
+from seismograd.probes.losses import Losses
+from seismograd.probes.modes import Modes
 from seismograd.probes.onlooker import Onlooker
+from seismograd.probes.outputs import Outputs
 
-ONLOOKERS: tuple[type[Onlooker], ...] = ()
+ONLOOKERS: tuple[type[Onlooker], ...] = (Columns, Modes, Losses, Activations, Outputs)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -118,6 +118,37 @@ class SecondRuns:
             except BaseException as error:  # of the user's own kind, too
                 raise CannotReplayError(f"the second run of the step raised {type(error).__name__}: {error}") from None
         return rerun
+
+    def evaluated(
+        self, call: Call, change: Callable[[Tensor], Tensor], around: AbstractContextManager[object] | None = None
+    ) -> list[tuple[str, Tensor]]:
+        """What the call gives in evaluation, without gradients, with `change(tensor)` in the place of every argument.
+
+        `around` is entered for the time of the call.
+        """
+        self._check(call)
+        module = unwrapped(call.module)
+        tracer = Tracer(self.names_with(module), {})
+        tracer.looks = False
+        with self.stage(tracer, call.autocast, [module], [tensor for tensor, _ in call.versions]):
+            for each in module.modules():
+                each.training = False
+            with torch.no_grad():
+                for buffer, copy in call.buffers:
+                    buffer.copy_(copy)
+                call.randomness.restore()
+                args, kwargs = mapped(call.args, change), mapped(call.kwargs, change)
+                try:
+                    with around or nullcontext(), tracer:
+                        output = module(*args, **kwargs)
+                except torch.OutOfMemoryError:
+                    raise CannotReplayError("there was not enough memory to run the model again") from None
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # of the user's own kind, too
+                    why = f"the second run of the model raised {type(error).__name__}: {error}"
+                    raise CannotReplayError(why) from None
+        return [(path, tensor.detach()) for path, tensor in tensors_in(output, "output")]
 
     @contextmanager
     def stage(
