@@ -245,7 +245,8 @@ def test_a_watched_run_is_bit_identical(build: Callable[[], Training], level: st
     """With warnings as errors and `strict`, so this also says: no warning, no hidden error on a healthy run."""
     memory = Memory()
     assert watched(build, level=level, strict=True, sinks=[memory]) == unwatched(build)
-    assert [reading.step for reading in memory.readings] == list(range(STEPS))  # it did look, at every step
+    steps = [reading.step for reading in memory.readings if not reading.facts]
+    assert steps == list(range(STEPS))  # it did look, at every step
     if level != "basic":
         assert sum("parameter" in reading.tensors for reading in memory.readings) > 5
 

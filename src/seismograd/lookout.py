@@ -21,6 +21,9 @@ from seismograd.records import Reading
 DENSE = 24
 """So many steps at the beginning are looked at in full: most mistakes of a loop can be known by then."""
 
+FRUITLESS = 6
+"""After so many backwards in a row that are nobody's, what was heard is told: no step will come."""
+
 _MOST_SPANS = 20_000
 
 
@@ -44,6 +47,7 @@ class Lookout:
         self._calls = _Calls(watched)
         self._in_flight: tuple[int, Fetch] | None = None
         self._backwards = 0  # since the last step was over
+        self._fruitless = 0  # backwards in a row that changed no gradient of ours
         self._outermost: tuple[bool, bool] | None = None
 
     def add(self, onlooker: Onlooker) -> None:
@@ -81,7 +85,8 @@ class Lookout:
     def backward_ended(self, owners: Sequence[int]) -> None:
         self._tell("backward_ended", owners)
         self._backwards += 1
-        if self._backwards >= DENSE and self._backwards & (self._backwards - 1) == 0:
+        self._fruitless = 0 if owners else self._fruitless + 1
+        if self._fruitless == FRUITLESS or (self._backwards >= DENSE and self._backwards & (self._backwards - 1) == 0):
             self._look(max(self._step, 0))  # nobody steps: that may be what is wrong
         if self._backwards >= DENSE:
             self.looks = False

@@ -56,6 +56,7 @@ class Listener(Protocol):
     def module_failed(self) -> None: ...
     def data_waited(self, seconds: float, source: int) -> None: ...
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None: ...
+    def loss_failed(self, name: str, args: tuple[Any, ...], error: Exception) -> None: ...
     def happens(self, what: str, *args: Any) -> None:
         """`cleared(owner)`, `clipped(parameters, limit, kind)`, `unscaled(optimizer)`, `scheduled(scheduler)`,
         `data_came(batch, iterator)`."""
@@ -67,7 +68,7 @@ class Listener(Protocol):
 
 LOSSES = {
     **dict.fromkeys(("cross_entropy_loss", "nll_loss_nd", "binary_cross_entropy"), 3),
-    **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"), 2),
+    **dict.fromkeys(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "kl_div"), 2),
     "binary_cross_entropy_with_logits": 4,
 }
 """The losses that are listened to: what `torch.nn.functional` calls, and which argument says how to reduce.
@@ -411,10 +412,16 @@ def _is_built(scheduler: Any) -> bool:
 
 def _watched_loss(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def loss(*args: Any, **kwargs: Any) -> Any:
-        output = original(*args, **kwargs)
-        if not torch.compiler.is_compiling() and not _inside.muted:
+        if torch.compiler.is_compiling() or _inside.muted:
+            return original(*args, **kwargs)
+        try:
+            output = original(*args, **kwargs)
+        except Exception as error:
             for listener in tuple(_listeners):
-                listener.loss_computed(name, output, args)
+                listener.loss_failed(name, args, error)
+            raise
+        for listener in tuple(_listeners):
+            listener.loss_computed(name, output, args)
         return output
 
     return loss

@@ -43,6 +43,12 @@ class Onlooker:
     def loss_computed(self, name: str, output: Any, args: Sequence[Any]) -> None:
         """A loss of torch's was computed (`cross_entropy_loss`, see `patches.LOSSES`), in training or evaluation."""
 
+    def loss_failed(self, name: str, args: Sequence[Any], error: Exception) -> Mapping[str, Any] | None:
+        """A loss of torch's raised, and the script may end here: facts that are to be told at once, if there are any.
+
+        Everyone hears it, and may wait for the device."""
+        return None
+
     def backward_starts(self, roots: Sequence[Any], graph: Graph | None) -> None:
         """An outermost backward begins. `graph` is there on steps that are looked at."""
 
@@ -62,6 +68,12 @@ class Onlooker:
     def unscaled(self, optimizer: Optimizer) -> None:
         """`GradScaler.unscale_(optimizer)` was called by the user."""
 
+    def scaled(self, scaler: Any) -> None:
+        """A `GradScaler` scaled a loss: the backward that comes next is of it."""
+
+    def scaler_steps(self, optimizer: Optimizer) -> None:
+        """`GradScaler.step(optimizer)` is called: the optimizer's own step comes next, unless the scaler skips it."""
+
     def scheduled(self, scheduler: Any) -> None:
         """A learning rate scheduler steps; not the step that it makes when it is built."""
 
@@ -70,6 +82,9 @@ class Onlooker:
 
     def restart(self) -> None:
         """Steps were missed: what was half seen is to be forgotten."""
+
+    def finished(self) -> None:
+        """The run is over, or this part of it: the last `look` comes next."""
 
     # -- facts ---------------------------------------------------------------------------------------------------
 

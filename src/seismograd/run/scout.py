@@ -36,6 +36,9 @@ _BEFORE = 8
 _WITHOUT_BACKWARD = 200
 """After so many calls of modules without a backward pass no more are recorded, until there is one."""
 
+_FRUITLESS = 3
+"""So many steps of an optimizer that has no gradient at all, each after a backward: what it trains is watched."""
+
 _UNANSWERED = 64
 """So many backwards without a step of ours: another training may be going on."""
 
@@ -194,6 +197,7 @@ class Scout:
         self._strange: list[weakref.ref[Tensor]] = []  # the leaves of the last backward that was nobody's
         self._over: list[Training] = []
         self._refused: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._fruitless: weakref.WeakKeyDictionary[Optimizer, list[int]] = weakref.WeakKeyDictionary()
         self._spent, self._began = 0.0, perf_counter()
         self._closed = False
         if replay:
@@ -322,6 +326,14 @@ class Scout:
         elif torch.is_grad_enabled() and getattr(output, "requires_grad", False):
             self._computed[get_ident()] = _weakly((name, output, None, *args[1:]))
 
+    @_guarded
+    def loss_failed(self, name: str, args: tuple[Any, ...], error: Exception) -> None:
+        """The script may end here, before its first backward pass: what it was about to train is met now."""
+        if self._loop() is None and torch.is_grad_enabled():
+            self._meet(args[:1])
+        if (loop := self._loop()) is not None:
+            loop.loss_failed(name, args, error)
+
     def happens(self, what: str, *args: Any) -> None:
         if (loop := self._loop()) is not None:
             loop.happens(what, *args)
@@ -401,11 +413,21 @@ class Scout:
         if self._watched_by_user(parameters):
             return None
         if not has_closure and all(parameter.grad is None for parameter in parameters):
-            return None
+            if not self._is_fruitless(optimizer):
+                return None
+            if current is not None and current.loop is not None and current.unanswered < _FRUITLESS:
+                return self._join(current, optimizer)
         if current is not None and current.loop is not None and current.loop.awaits_step:
             return self._join(current, optimizer)
         begun = self._begin([], current, optimizer)
         return None if begun is None else begun.loop
+
+    def _is_fruitless(self, optimizer: Optimizer) -> bool:
+        """Whether it has stepped several times after backwards that gave it nothing: its loss may be cut off."""
+        known = self._fruitless.setdefault(optimizer, [0, 0])
+        if self.backwards > known[1]:
+            known[:] = [known[0] + 1, self.backwards]
+        return known[0] >= _FRUITLESS
 
     def _watched_by_user(self, parameters: Sequence[Tensor]) -> bool:
         """Whether the script watches them with `sg.watch` itself."""
