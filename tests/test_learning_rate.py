@@ -281,3 +281,83 @@ def test_what_cannot_be_tested():
         finder.range_test_model(model, torch.optim.SGD(other.parameters(), lr=1), loss_fn, batches())
     with pytest.raises(ValueError, match="batches is empty"):
         finder.range_test_model(model, torch.optim.SGD(model.parameters(), lr=1), loss_fn, [])
+
+
+def test_an_interval_and_a_confidence():
+    finder = LearningRateFinder(1e-6, 10.0)
+    result = finder.range_test(valley)
+    low, high = result["interval"]
+    assert low <= result["suggested_lr"] < high
+    assert -4 < math.log10(low) < math.log10(high) < -1.5
+    assert result["confidence"] > 0.9
+    assert finder.plot().layout.shapes[0].x1 == high
+    rng = np.random.default_rng(0)
+    noisy = LearningRateFinder(1e-6, 10.0).range_test(lambda lr: valley(lr) + rng.normal(0, 0.25))
+    assert noisy["confidence"] <= result["confidence"]
+    flat = LearningRateFinder().range_test(lambda lr: rng.normal(2.3, 0.1))
+    assert flat["interval"] is None
+    assert flat["confidence"] == 0.0
+
+
+def test_the_confidence_draws_from_no_generator_of_the_users():
+    before = np.random.get_state()[1].tolist()
+    LearningRateFinder(1e-6, 10.0).range_test(valley)
+    assert np.random.get_state()[1].tolist() == before
+
+
+def test_a_rate_for_each_layer(trained):
+    model, _ = trained
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with torch.no_grad():
+        model.body[3].weight.mul_(0.01)
+        model.body[3].bias.mul_(0.01)
+    before = snapshot(model, optimizer)
+    result = LearningRateFinder(num_steps=30).range_test_model(
+        model, optimizer, nn.functional.mse_loss, batches(), per_layer=True
+    )
+    assert set(result["per_layer"]) == {"body.0", "body.1", "body.3"}
+    assert result["per_layer"]["body.3"] < result["per_layer"]["body.0"]
+    assert all(0.09 < rate / result["suggested_lr"] < 11 for rate in result["per_layer"].values())
+    assert same(before, snapshot(model, optimizer))
+
+
+class Both(nn.Module):
+    """Takes its inputs by name or one by one, and may say its loss itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x, scale=1.0, labels=None):
+        output = self.layer(x) * scale
+        return {"loss": nn.functional.mse_loss(output, labels), "logits": output} if labels is not None else output
+
+
+@pytest.mark.parametrize(
+    ("batch", "loss_fn"),
+    [
+        (lambda x, y: {"x": x, "labels": y}, None),
+        (lambda x, y: {"x": x, "labels": y}, nn.MSELoss()),
+        (lambda x, y: {"x": x, "y": y}, lambda model, b: nn.functional.mse_loss(model(b["x"]), b["y"])),
+        (lambda x, y: ((x, 2.0), y), nn.functional.mse_loss),
+        (lambda x, y: ({"x": x}, y), nn.functional.mse_loss),
+        (lambda x, y: (x, torch.ones(()), y), nn.MSELoss()),
+        (lambda x, y: (x, y), lambda model, b: nn.functional.mse_loss(model(b[0]), b[1])),
+        (lambda x, y: (x, y, None), lambda m, b: nn.functional.mse_loss(m(b[0]), b[1])),
+        (lambda x, y: x, lambda output: output.square().mean()),
+    ],
+)
+def test_batches_of_any_structure(batch, loss_fn):
+    model = Both()
+    result = LearningRateFinder(1e-5, 1.0, 20).range_test_model(
+        model, torch.optim.SGD(model.parameters(), lr=1), loss_fn, [batch(x, y) for x, y in batches()]
+    )
+    assert len(set(result["losses"])) > 5
+
+
+def test_a_model_that_says_no_loss():
+    model = Both()
+    with pytest.raises(TypeError, match="pass a loss_fn"):
+        LearningRateFinder().range_test_model(
+            model, torch.optim.SGD(model.parameters(), lr=1), None, [{"x": torch.randn(8, 4)}]
+        )

@@ -154,11 +154,53 @@ def test_a_torch_model_as_torch_makes_it_is_well_initialised():
         nn.BatchNorm1d(8),
     )
     verdict = check_initialization(model)
-    assert [layer["layer"] for layer in verdict["layers"]] == ["1.weight", "2.weight", "3.weight"]
+    assert [layer["layer"] for layer in verdict["layers"]] == ["0.weight", "1.weight", "2.weight", "3.weight"]
     assert verdict["all_ok"]
-    assert verdict["layers"][0]["expected_std"] == pytest.approx(math.sqrt(2 / 2000))
-    assert verdict["layers"][1]["expected_std"] == pytest.approx(math.sqrt(2 / (8 * 9)))
+    assert verdict["layers"][0]["expected_std"] is None
+    assert verdict["layers"][1]["expected_std"] == pytest.approx(math.sqrt(2 / 2000))
+    assert verdict["layers"][2]["expected_std"] == pytest.approx(math.sqrt(2 / (8 * 9)))
+    assert verdict["layers"][3]["expected_std"] == pytest.approx(math.sqrt(2 / (256 * 16)))
     with torch.no_grad():
         model[1].weight.mul_(1e-3)
-    assert check_initialization(model)["layers"][0]["status"] == "too_small"
+    assert check_initialization(model)["layers"][1]["status"] == "too_small"
     assert check_initialization([model[1].weight])["layers"][0]["expected_std"] == pytest.approx(math.sqrt(2 / 2000))
+
+
+def test_recurrent_layers_and_attention_are_read_as_torch_lays_them_out():
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    torch.manual_seed(0)
+    model = nn.ModuleDict(
+        {
+            "lstm": nn.LSTM(3, 64, num_layers=2, bidirectional=True),
+            "projected": nn.LSTM(8, 64, proj_size=16),
+            "cell": nn.GRUCell(5, 32),
+            "attention": nn.MultiheadAttention(32, 4),
+            "other": nn.MultiheadAttention(32, 4, kdim=8, vdim=8),
+        }
+    )
+    verdict = check_initialization(model)
+    assert verdict["all_ok"]
+    expected = {layer["layer"]: layer["expected_std"] for layer in verdict["layers"]}
+    fans = {
+        "lstm.weight_ih_l0": 3 + 64,
+        "lstm.weight_hh_l1_reverse": 128 + 64,
+        "projected.weight_hh_l0": 8 + 16,
+        "projected.weight_hr_l0": 64,
+        "cell.weight_ih": 5 + 32,
+        "attention.in_proj_weight": 32,
+        "attention.out_proj.weight": 32,
+        "other.k_proj_weight": 8,
+    }
+    assert {name: expected[name] for name in fans} == pytest.approx(
+        {name: math.sqrt(2 / n) for name, n in fans.items()}
+    )
+    with torch.no_grad():
+        model["lstm"].weight_hh_l0.mul_(1e-3)
+    small = [layer["layer"] for layer in check_initialization(model)["layers"] if layer["status"] == "too_small"]
+    assert small == ["lstm.weight_hh_l0"]
+
+
+def test_a_single_layer_is_a_model_too():
+    torch = pytest.importorskip("torch")
+    assert [layer["layer"] for layer in check_initialization(torch.nn.Linear(4, 4))["layers"]] == ["weight"]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from seismograd.batches import cost
+
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
     from torch import nn, optim
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 _MARGIN = 3.0  # the suggestion stays this factor below the steepest point
 _CLEAR = 8.0  # a fall in units of its noise that flat curves show once in a hundred tests
 _EXPLODED = 4.0  # a rise above the best loss, in units of the loss's own scale
+_AGAIN = 50  # so often the curve is drawn anew, with its noise in another order
+_PROBED = 4  # so many steps show how far each layer moves
 
 
 class LearningRateFinder:
@@ -35,12 +39,17 @@ class LearningRateFinder:
         self.lrs: list[float] = []
         self.losses: list[float] = []
         self.suggested_lr: float | None = None
+        self.interval: tuple[float, float] | None = None
+        self.confidence = 0.0
 
     def range_test(self, train_fn: Callable[[float], float]) -> dict[str, Any]:
         """Calls `train_fn(lr)`, which trains one step and returns the loss, until the loss explodes or the range ends.
 
         `suggested_lr` comes with `lrs` and `losses` (the step that exploded is not among them), and with `clear`:
         whether the loss fell beyond its noise. Where it did not, `message` says so and the suggestion is a guess.
+        `interval` is the range of rates at which the loss falls, from where it begins to the lowest point, or `None`.
+        `confidence` says, from 0 to 1, how often the suggestion stays the same (within a factor of 3) when the noise of
+        the curve comes in another order.
         """
         self.lrs, self.losses, self.suggested_lr = [], [], None
         early = max(3, self.num_steps // 10)
@@ -50,9 +59,12 @@ class LearningRateFinder:
                 break
             self.lrs.append(lr)
             self.losses.append(loss)
-        self.suggested_lr, fault = self._suggest()
+        self.suggested_lr, fault, self.interval = self._suggest(self.losses)
+        self.confidence = 0.0 if fault else self._confidence()
         return {
             "suggested_lr": self.suggested_lr,
+            "interval": self.interval,
+            "confidence": self.confidence,
             "lrs": self.lrs,
             "losses": self.losses,
             "clear": fault is None,
@@ -63,15 +75,20 @@ class LearningRateFinder:
         self,
         model: nn.Module,
         optimizer: optim.Optimizer,
-        loss_fn: Callable[[Any, Any], Any],
+        loss_fn: Callable[..., Any] | None,
         batches: Iterable[Any],
+        *,
+        per_layer: bool = False,
     ) -> dict[str, Any]:
         """Runs the range test on a torch model and puts everything back, whatever happens on the way.
 
-        A batch that is a pair `(x, y)` costs `loss_fn(model(x), y)`; any other costs `loss_fn(model, batch)`. Batches
+        A batch that is a pair `(x, y)` costs `loss_fn(model(x), y)`, others as `seismograd.batches.cost` has it. They
         are used again from the start when they run out. Parameter groups keep the ratios of their learning rates: the
         rate tested is that of the fastest. Put back are parameters, buffers, gradients, train flags, the optimizer's
         state and learning rates, and the random number generators; what else a model keeps in Python is not seen.
+
+        `per_layer` adds a rate for each layer, by the layer's name: the one at which it moves, relative to its weights,
+        as far as the middle layer does at the suggested rate, within a factor of 10 of what its group would have then.
         """
         import torch
 
@@ -88,17 +105,21 @@ class LearningRateFinder:
 
             def closure() -> Any:
                 optimizer.zero_grad()
-                pair = isinstance(batch, (tuple, list)) and len(batch) == 2
-                loss = loss_fn(model(batch[0]), batch[1]) if pair else loss_fn(model, batch)
+                loss = cost(model, loss_fn, batch)
                 loss.backward()
                 return loss.detach()
 
             return float(optimizer.step(closure))
 
-        with _put_back(model, optimizer, loss_fn, batches), torch.enable_grad():
+        with put_back(model, optimizer, loss_fn, batches), torch.enable_grad():
             if not model.training:  # parts that stand in eval mode inside a model in train mode were meant to
                 model.train()
-            return self.range_test(train)
+            result = self.range_test(train)
+        if per_layer:
+            with put_back(model, optimizer, loss_fn, batches), torch.enable_grad():
+                model.train()
+                result["per_layer"] = _layer_rates(model, optimizer, train, result["suggested_lr"])
+        return result
 
     def plot(self) -> Figure:
         """The loss over the learning rates of the last test, as a plotly figure."""
@@ -106,30 +127,44 @@ class LearningRateFinder:
 
         if not self.losses:
             raise ValueError("there is nothing to draw yet: run range_test or range_test_model first")
-        return range_figure(self.lrs, self.losses, self.suggested_lr)
+        return range_figure(self.lrs, self.losses, self.suggested_lr, self.interval)
 
-    def _suggest(self) -> tuple[float, str | None]:
-        """The learning rate to use, and why it is only a guess, if it is."""
-        count = len(self.losses)
+    def _confidence(self) -> float:
+        """How often the suggestion is the same when the noise around the fitted curve is dealt out anew."""
+        losses = np.array(self.losses)
+        level, _ = _local_lines(np.log(self.lrs), _without_spikes(losses), max(2, len(losses) // 12))
+        noise, generator = losses - level, np.random.default_rng(0)
+        agree = 0
+        for _ in range(_AGAIN):
+            other, fault, _ = self._suggest(list(level + generator.permutation(noise)))
+            agree += fault is None and abs(math.log(other / self.suggested_lr)) <= math.log(3.0)  # type: ignore[operator]
+        return agree / _AGAIN
+
+    def _suggest(self, tried: Sequence[float]) -> tuple[float, str | None, tuple[float, float] | None]:
+        """The learning rate to use, why it is only a guess, if it is, and the interval in which the loss falls."""
+        count = len(tried)
         if count < 10:
             fault = f"the loss exploded after {count} learning rates: lower min_lr" if count < self.num_steps else None
-            return min(self.min_lr * 10, self.max_lr), fault or f"{count} learning rates are too few: use 10 or more"
-        log_lrs, losses = np.log(self.lrs), _without_spikes(np.array(self.losses))
+            fault = fault or f"{count} learning rates are too few: use 10 or more"
+            return min(self.min_lr * 10, self.max_lr), fault, None
+        log_lrs, losses = np.log(self.lrs), _without_spikes(np.array(tried))
         half = max(2, count // 12)
         level, slope = _local_lines(log_lrs, losses, half)
         lowest = int(np.argmin(level))
         start = level[: max(1, count // 10)].mean()
         # neighbours differ by the noise alone, the curve being smooth; fitting a line to a window averages it out
-        neighbours = np.diff(self.losses[: max(lowest + 1, count // 3, 10)])
+        neighbours = np.diff(tried[: max(lowest + 1, count // 3, 10)])
         noise = float(np.median(np.abs(neighbours))) / (0.6745 * math.sqrt(2)) / math.sqrt(2 * half + 1)
         matters = max(_CLEAR * noise, 1e-3 * abs(start))
         if start - level[lowest] > matters:
             steepest = int(np.argmin(slope[: lowest + 1]))  # past the lowest point the loss only swings
-            return max(self.lrs[steepest] / _MARGIN, self.min_lr), None
+            begins = int(np.flatnonzero(level[: lowest + 1] <= start - 0.1 * (start - level[lowest]))[0])
+            suggested = max(self.lrs[steepest] / _MARGIN, self.min_lr)
+            return suggested, None, (min(self.lrs[begins], suggested), self.lrs[lowest])
         harmful = np.flatnonzero(level > start + matters)
         harmless = self.lrs[max(0, int(harmful[0]) - 1)] if harmful.size else self.lrs[-1]
         fault = "the curve shows no clear descent: the suggestion is a guess, a tenth of what did no harm yet"
-        return max(harmless / 10, self.min_lr), f"{fault}; larger batches or more steps may show one"
+        return max(harmless / 10, self.min_lr), f"{fault}; larger batches or more steps may show one", None
 
 
 def _exploded(loss: float, losses: Sequence[float], early: int) -> bool:
@@ -155,13 +190,14 @@ def _local_lines(
     x: NDArray[np.float64], y: NDArray[np.float64], half: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Level and slope at each point of the straight line fitted to the points within `half` of it."""
-    levels, slopes = np.empty_like(y), np.empty_like(y)
-    for at in range(len(y)):
-        near = slice(max(0, at - half), at + half + 1)
-        dx = x[near] - x[near].mean()
-        slopes[at] = dx @ y[near] / (dx @ dx)
-        levels[at] = y[near].mean() + slopes[at] * (x[at] - x[near].mean())
-    return levels, slopes
+    x, middle = x - x.mean(), float(y.mean())
+    y = y - middle
+    at = np.arange(len(y))
+    first, last = np.maximum(0, at - half), np.minimum(len(y), at + half + 1)
+    sums = np.cumsum(np.pad(np.stack([np.ones_like(x), x, y, x * x, x * y]), ((0, 0), (1, 0))), axis=1)
+    count, of_x, of_y, of_xx, of_xy = sums[:, last] - sums[:, first]
+    slopes = (of_xy - of_x * of_y / count) / (of_xx - of_x * of_x / count)
+    return of_y / count + slopes * (x - of_x / count) + middle, slopes
 
 
 def _endless(batches: Iterable[Any]) -> Iterator[Any]:
@@ -179,6 +215,35 @@ def _endless(batches: Iterable[Any]) -> Iterator[Any]:
         yield from batches if kept is None else kept
 
 
+def _layer_rates(
+    model: nn.Module, optimizer: optim.Optimizer, train: Callable[[float], float], lr: float
+) -> dict[str, float]:
+    """For each layer the rate at which it would move as far, relative to its weights, as the middle one does."""
+    import torch
+
+    layers = {
+        name: own
+        for name, part in model.named_modules()
+        if (own := [p for p in part.parameters(recurse=False) if p.requires_grad and p.is_floating_point()])
+    }
+    before = {name: [p.detach().clone() for p in own] for name, own in layers.items()}
+    for _ in range(_PROBED):
+        if not math.isfinite(train(lr)):
+            break
+    own_lr = {id(p): float(group["lr"]) for group in optimizer.param_groups for p in group["params"]}
+    rates = {name: max(own_lr.get(id(p), lr) for p in own) for name, own in layers.items()}
+    with torch.no_grad():
+        moved = {
+            name: math.hypot(*(float((p - was).norm()) for p, was in zip(own, before[name], strict=True)))
+            for name, own in layers.items()
+        }
+        sizes = {name: math.hypot(*(float(was.norm()) for was in before[name])) for name in layers}
+    ratios = {name: moved[name] / sizes[name] for name in layers if sizes[name] > 0 and 0 < moved[name] < math.inf}
+    middle = float(np.median(list(ratios.values()))) if ratios else 1.0
+    factors = {name: min(10.0, max(0.1, middle / ratio)) for name, ratio in ratios.items()}
+    return {name: rates[name] * factors.get(name, 1.0) for name in layers}
+
+
 def _ratios(optimizer: optim.Optimizer) -> list[float]:
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     fastest = max(rates)
@@ -193,7 +258,7 @@ def _set_rate(group: dict[str, Any], lr: float) -> None:
 
 
 @contextmanager
-def _put_back(model: nn.Module, optimizer: optim.Optimizer, loss_fn: object, batches: object) -> Iterator[None]:
+def put_back(model: nn.Module, optimizer: optim.Optimizer, loss_fn: object, batches: object) -> Iterator[None]:
     """Everything that a training step changes, as it was before, also after an exception."""
     from torch import nn
 

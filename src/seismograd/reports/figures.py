@@ -65,8 +65,13 @@ def plot_gradients(gradients: Arrays) -> Figure:
     return figure.update_layout(title="Gradients by layer")
 
 
-def range_figure(lrs: Sequence[float], losses: Sequence[float], suggested_lr: float | None = None) -> Figure:
-    """The loss over the learning rates of a range test, with a line at the suggestion."""
+def range_figure(
+    lrs: Sequence[float],
+    losses: Sequence[float],
+    suggested_lr: float | None = None,
+    interval: tuple[float, float] | None = None,
+) -> Figure:
+    """The loss over the learning rates of a range test, with a line at the suggestion, and the interval around it."""
     import plotly.graph_objects as go
 
     figure = go.Figure(go.Scatter(name="loss", x=list(lrs), y=list(losses), mode="lines+markers"))
@@ -74,6 +79,8 @@ def range_figure(lrs: Sequence[float], losses: Sequence[float], suggested_lr: fl
         ends = [min(losses), max(losses)]  # a trace, for on a log axis plotly puts annotations elsewhere than shapes
         name = f"suggested: {suggested_lr:.2e}"
         figure.add_trace(go.Scatter(name=name, x=[suggested_lr] * 2, y=ends, mode="lines", line={"dash": "dash"}))
+    if interval is not None:
+        figure.add_vrect(x0=interval[0], x1=interval[1], opacity=0.1, line_width=0, fillcolor="green")
     figure.update_xaxes(title_text="learning rate", type="log", exponentformat="power")
     figure.update_yaxes(title_text="loss")
     return figure.update_layout(title="Learning rate range test")

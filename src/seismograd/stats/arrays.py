@@ -168,7 +168,10 @@ def _scaled(array: NDArray[Any], factor: float) -> NDArray[Any]:
 def check_initialization(weights: Any, *, layout: Layout = "numpy") -> dict[str, Any]:
     """Whether fresh weights have the spread that keeps a signal's size from layer to layer (He: sqrt(2 / fan-in)).
 
-    `weights` is a list or a dict of arrays, or a torch model, of which the linear and convolution layers are checked.
+    `weights` is a list or a dict of arrays, or a torch model. Of a model all layers are checked whose layout is known:
+    linear and convolution layers (transposed ones, too), recurrent ones (the gates stand above each other, and each
+    adds up inputs and state), the projections of attention, and embeddings, which have no fan-in.
+
     The last axis of a NumPy weight counts its outputs, `(fan_in, fan_out)`; the first axis of a torch weight does,
     `(fan_out, fan_in, ...)`: torch tensors are read so by themselves, arrays with `layout="torch"`. Biases and other
     weights with one axis have no fan-in and pass. The status is `ok`, `too_small`, `too_large` or `nonfinite`.
@@ -205,12 +208,32 @@ def _fan_in(weight: Any, layout: Layout) -> int:
 
 
 def _module_weights(model: Any) -> Iterable[tuple[str, Any, int]]:
-    """Name, weight and fan-in of every linear and convolution layer: an embedding, say, has a matrix but no fan-in."""
+    """Name, weight and fan-in of every layer whose layout is known; 0 where it has none, as an embedding."""
     for name, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        if weight is None or not (hasattr(module, "in_features") or hasattr(module, "in_channels")):
-            continue
-        fan_in = _fan_in(weight, "torch")
-        if getattr(module, "transposed", False):  # its weight is (in, out / groups, ...)
-            fan_in = weight.shape[0] // module.groups * math.prod(weight.shape[2:])
-        yield f"{name}.weight" if name else "weight", weight, fan_in
+        dot = f"{name}." if name else ""
+        weight: Any = getattr(module, "weight", None)
+        if hasattr(weight, "shape") and (hasattr(module, "in_features") or hasattr(module, "in_channels")):
+            fan_in = _fan_in(weight, "torch")
+            if getattr(module, "transposed", False):  # its weight is (in, out / groups, ...)
+                fan_in = weight.shape[0] // module.groups * math.prod(weight.shape[2:])
+            yield f"{dot}weight", weight, fan_in
+        elif hasattr(weight, "shape") and hasattr(module, "num_embeddings"):
+            yield f"{dot}weight", weight, 0
+        elif hasattr(module, "hidden_size"):
+            yield from _recurrent_weights(dot, dict(module.named_parameters(recurse=False)))
+        elif hasattr(module, "embed_dim"):
+            for part, one in module.named_parameters(recurse=False):
+                if part.endswith("proj_weight"):  # in_proj: queries, keys and values above each other
+                    yield f"{dot}{part}", one, int(one.shape[1])
+
+
+def _recurrent_weights(dot: str, weights: Mapping[str, Any]) -> Iterable[tuple[str, Any, int]]:
+    """The matrices of recurrent layers and cells: what comes in and the state are added up, so both count."""
+    for part, weight in weights.items():
+        other = (
+            part.replace("weight_ih", "weight_hh") if "weight_ih" in part else part.replace("weight_hh", "weight_ih")
+        )
+        if other != part and other in weights:
+            yield f"{dot}{part}", weight, int(weight.shape[1] + weights[other].shape[1])
+        elif part.startswith("weight_hr"):  # the projection of the state
+            yield f"{dot}{part}", weight, int(weight.shape[1])
