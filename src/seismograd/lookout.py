@@ -110,6 +110,9 @@ class Lookout:
         if facts:
             self._take(Reading(step, rank=self._rank, facts=facts))
 
+    def attends(self, module: nn.Module) -> bool:
+        return any(onlooker.attends(module) for onlooker in self._onlookers)
+
     def restart(self) -> None:
         self._calls.take()
         self._tell("restart", everyone=True)

@@ -308,6 +308,8 @@ class Loop:
     # -- modules -------------------------------------------------------------------------------------------------
 
     def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._asleep and not torch.is_grad_enabled() and self._lookout.attends(module):
+            self._wake()
         if not self._asleep and not self._closed:
             trains = torch.is_grad_enabled()
             if get_ident() not in self._callers and self._replayer is not None and self._is_ours(module):
@@ -740,6 +742,14 @@ class Loop:
             if self._replayer is not None:
                 self._replayer.resume(True)
         self.governor.spend(perf_counter() - now)
+
+    def _wake(self) -> None:
+        """An evaluation begins that is to be seen: the loop is followed until the next step is over."""
+        if get_ident() == self._thread and not self._closed:
+            self._asleep = False
+            self._moments.clear()  # they are of long ago
+            self._timing.restart()
+            self._lookout.restart()
 
     def _training_goes_on(self) -> None:
         """A forward pass with gradients begins: what came before it is over."""

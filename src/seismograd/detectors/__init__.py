@@ -5,6 +5,13 @@
 
 from __future__ import annotations
 
+from seismograd.detectors.data.class_imbalance import ClassImbalance
+from seismograd.detectors.data.duplicate_randomness import DuplicateRandomness
+from seismograd.detectors.data.label_out_of_range import LabelOutOfRange
+from seismograd.detectors.data.shuffled_labels import ShuffledLabels
+from seismograd.detectors.data.unnormalized_input import UnnormalizedInput
+from seismograd.detectors.data.unnormalized_target import UnnormalizedTarget
+from seismograd.detectors.data.unshuffled_data import UnshuffledData
 from seismograd.detectors.learning.bad_initialization import BadInitialization
 from seismograd.detectors.learning.constant_output import ConstantOutput
 from seismograd.detectors.learning.dead_units import DeadUnits
@@ -15,16 +22,34 @@ from seismograd.detectors.learning.loss_spike import LossSpike
 from seismograd.detectors.learning.lr_jump import LrJump
 from seismograd.detectors.learning.lr_too_high import LrTooHigh
 from seismograd.detectors.learning.lr_too_low import LrTooLow
+from seismograd.detectors.learning.output_range import OutputRange
 from seismograd.detectors.learning.overfitting import Overfitting
 from seismograd.detectors.learning.saturated_units import SaturatedUnits
 from seismograd.detectors.learning.update_ratio_high import UpdateRatioHigh
 from seismograd.detectors.learning.update_ratio_low import UpdateRatioLow
 from seismograd.detectors.learning.weight_decay_dominates import WeightDecayDominates
+from seismograd.detectors.loop.accumulation_mismatch import AccumulationMismatch
 from seismograd.detectors.loop.batch_mixing import BatchMixing
-from seismograd.detectors.loop.target_leak import TargetLeak
+from seismograd.detectors.loop.broadcast_loss import BroadcastLoss
 from seismograd.detectors.loop.buffer_drift import BufferDrift
+from seismograd.detectors.loop.detached_loss import DetachedLoss
+from seismograd.detectors.loop.double_softmax import DoubleSoftmax
 from seismograd.detectors.loop.eval_mode_training import EvalModeTraining
+from seismograd.detectors.loop.frozen_parameter import FrozenParameter
+from seismograd.detectors.loop.ineffective_clipping import IneffectiveClipping
+from seismograd.detectors.loop.ineffective_freeze import IneffectiveFreeze
+from seismograd.detectors.loop.loss_input_mismatch import LossInputMismatch
+from seismograd.detectors.loop.lost_gradient import LostGradient
+from seismograd.detectors.loop.missing_activation import MissingActivation
+from seismograd.detectors.loop.missing_gradient import MissingGradient
+from seismograd.detectors.loop.missing_step import MissingStep
+from seismograd.detectors.loop.missing_zero_grad import MissingZeroGrad
+from seismograd.detectors.loop.scheduler_order import SchedulerOrder
+from seismograd.detectors.loop.target_leak import TargetLeak
 from seismograd.detectors.loop.train_mode_evaluation import TrainModeEvaluation
+from seismograd.detectors.loop.unoptimized_parameter import UnoptimizedParameter
+from seismograd.detectors.loop.unregistered_parameter import UnregisteredParameter
+from seismograd.detectors.loop.unused_parameter import UnusedParameter
 from seismograd.detectors.numerics.amp_scale_collapse import AmpScaleCollapse
 from seismograd.detectors.numerics.gradient_explosion import GradientExplosion
 from seismograd.detectors.numerics.gradient_vanishing import GradientVanishing
@@ -37,11 +62,34 @@ from seismograd.detectors.numerics.precision_underflow import PrecisionUnderflow
 from seismograd.protocols import Detector
 
 DEFAULT: tuple[Detector, ...] = (
+    LabelOutOfRange(),
+    LossInputMismatch(),
+    DoubleSoftmax(),
+    BroadcastLoss(),
+    OutputRange(),
+    MissingActivation(),
+    MissingStep(),
+    LostGradient(),
+    MissingZeroGrad(),
+    AccumulationMismatch(),
+    SchedulerOrder(),
+    IneffectiveClipping(),
+    DetachedLoss(),
+    UnregisteredParameter(),
+    UnoptimizedParameter(),
+    MissingGradient(),
+    FrozenParameter(),
+    IneffectiveFreeze(),
+    UnusedParameter(),
     TargetLeak(),
     BatchMixing(),
     EvalModeTraining(),
     TrainModeEvaluation(),
     BufferDrift(),
+    DuplicateRandomness(),
+    UnshuffledData(),
+    UnnormalizedInput(),
+    UnnormalizedTarget(),
     BadInitialization(),
     LrJump(),
     LrTooHigh(),
@@ -65,6 +113,8 @@ DEFAULT: tuple[Detector, ...] = (
     UpdateRatioLow(),
     LossOscillation(),
     Overfitting(),
+    ShuffledLabels(),
+    ClassImbalance(),
     LossPlateau(),
 )
 

@@ -80,6 +80,10 @@ class Onlooker:
     def data_came(self, batch: Any, loader: Any) -> None:
         """A `DataLoader`'s iterator gave a batch: `loader` is the iterator."""
 
+    def attends(self, module: nn.Module) -> bool:
+        """Whether a call of this module without gradients is worth hearing of, while steps are only counted."""
+        return False
+
     def restart(self) -> None:
         """Steps were missed: what was half seen is to be forgotten."""
 
