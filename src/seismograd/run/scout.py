@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from threading import get_ident
@@ -194,6 +195,7 @@ class Scout:
         self._scaled: dict[int, list[Callable[[], Any]]] = {}  # by thread, as what comes next
         self._computed: dict[int, list[Callable[[], Any]]] = {}
         self._source: dict[int, int] = {}
+        self._scheduled: dict[int, deque[weakref.ref[Any]]] = {}
         self._strange: list[weakref.ref[Tensor]] = []  # the leaves of the last backward that was nobody's
         self._over: list[Training] = []
         self._refused: weakref.WeakSet[Optimizer] = weakref.WeakSet()
@@ -337,6 +339,8 @@ class Scout:
     def happens(self, what: str, *args: Any) -> None:
         if (loop := self._loop()) is not None:
             loop.happens(what, *args)
+        elif what == "scheduled":  # before the first backward: maybe too early
+            self._scheduled.setdefault(get_ident(), deque(maxlen=_BEFORE)).append(weakref.ref(args[0]))
 
     def covers(self, parameters: Iterable[Tensor]) -> bool:
         return any(training.covers(parameters) for training in self.trainings)
@@ -519,6 +523,9 @@ class Scout:
             loop.loss_computed(name, output, tuple(args))
         if (scaled := _strongly(self._scaled.pop(get_ident(), []))) is not None:
             loop.loss_scaled(*scaled)
+        for reference in self._scheduled.pop(get_ident(), ()):
+            if (scheduler := reference()) is not None:
+                loop.happens("scheduled", scheduler)
 
     # -- when it is over -----------------------------------------------------------------------------------------
 
