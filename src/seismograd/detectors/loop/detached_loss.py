@@ -1,0 +1,82 @@
+"""`detached-loss`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from seismograd.detectors.loop.spots import backward_line
+from seismograd.detectors.wording import found
+from seismograd.records import Finding, Reading, Severity
+
+
+@dataclass(frozen=True)
+class DetachedLoss:
+    """The loss is cut off from the model: backward runs, and reaches none of its parameters.
+
+    Why it matters
+    --------------
+    The loop runs without an error, the loss is printed, and nothing is learned: the optimizer steps without a single
+    gradient.
+
+    How it is judged
+    ----------------
+    At least `backwards` backward passes ran, and `steps` steps of an optimizer were made. None of them reached any
+    parameter that an optimizer holds or any other module's, and no such parameter ever had a gradient.
+
+    What to try
+    -----------
+    Call backward on the loss itself. A tensor that is made anew (`torch.tensor(loss)`, `loss.item()`, `loss.data`,
+    `loss.detach()`, a NumPy array) has no history, and `requires_grad=True` on it only hides that. Look for
+    `torch.no_grad()` around the forward pass.
+
+    An example
+    ----------
+    The error "does not require grad" was silenced rather than mended:
+
+        loss = torch.tensor(criterion(model(x), y).item(), requires_grad=True)
+        loss = criterion(model(x), y)    # instead
+    """
+
+    id: ClassVar[str] = "detached-loss"
+    needs: ClassVar[tuple[str, ...]] = ("facts/parameters",)
+    follows: ClassVar[tuple[str, ...]] = ()
+
+    backwards: int = 4
+    steps: int = 3
+
+    def start(self) -> _Checker:
+        return _Checker(self)
+
+
+class _Checker:
+    __slots__ = ("_detector",)
+
+    def __init__(self, detector: DetachedLoss) -> None:
+        self._detector = detector
+
+    def check(self, reading: Reading) -> Finding | None:
+        facts, limits = reading.facts["parameters"], self._detector
+        if facts["reached"] or facts["strangers"] or not facts["held"] or facts["backwards"] < limits.backwards:
+            return None
+        steps = sum(optimizer["steps"] for optimizer in facts["optimizers"])
+        if steps < limits.steps or any(optimizer["fed"] for optimizer in facts["optimizers"]):
+            return None
+        message = (
+            f"The loss is cut off from the model: {facts['backwards']} backward passes reached none of the"
+            f" {facts['held']} parameters that the optimizer holds, and it stepped {steps} times without a gradient."
+        )
+        evidence = {
+            "backwards": facts["backwards"],
+            "limit": limits.backwards,
+            "steps": steps,
+            "reached": 0,
+            "parameters": facts["held"],
+        }
+        advice = [
+            "Call backward on the loss as the criterion returned it: `torch.tensor(loss, requires_grad=True)`,"
+            " `loss.data`, `loss.detach()` and `loss.item()` have no way back to the model.",
+            "See that the forward pass of training is not inside `torch.no_grad()`, and that"
+            " predictions are not turned into NumPy arrays, new tensors or `argmax` before the loss.",
+        ]
+        return found(limits, reading, Severity.CRITICAL, message, evidence, advice=advice, where=backward_line(facts))
