@@ -29,6 +29,7 @@ _HOME = {
     "end_step": "steps",
     "get_step_profiler": "steps",
     "plot_gradients": "reports.figures",
+    "preflight": "preflight",
     "register_anomaly_hook": "steps",
     "replay": "replay",
     "watch": "training",
@@ -57,6 +58,7 @@ __all__ = [
     "end_step",
     "get_step_profiler",
     "plot_gradients",
+    "preflight",
     "register_anomaly_hook",
     "replay",
     "watch",
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from seismograd.activations import ActivationMonitor, ActivationStats, detect_dead_neurons
     from seismograd.history import EarlyStopping, TrainingHistory
     from seismograd.learning_rate import LearningRateFinder
+    from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
     from seismograd.replay.again import replay
     from seismograd.reports.figures import plot_gradients

@@ -23,7 +23,7 @@ from seismograd.probes.validation import Evaluations, Validation
 from seismograd.probes.watched import Watched
 from seismograd.reader import Measured, Moment, Reader, scale_of
 from seismograd.records import Origin, Reading
-from seismograd.replay.recorder import Recorder
+from seismograd.replay.recorder import Call, Recorder
 from seismograd.replay.replayer import Capture, Replayer
 from seismograd.replay.second_look import SecondLook
 from seismograd.stats.tensors import norms
@@ -179,6 +179,11 @@ class Loop:
     def awaits_step(self) -> bool:
         """Whether gradients of ours are complete that no step has used yet."""
         return any(not moment.closed for moment in self._moments.values())
+
+    @property
+    def recorded(self) -> Sequence[Call]:
+        """The calls of models of ours in the present step, as far as they are recorded."""
+        return [] if self._replayer is None else [call for call in self._replayer.recorder.step.calls if call.ours]
 
     @property
     def busy(self) -> bool:

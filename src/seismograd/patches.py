@@ -11,6 +11,7 @@
 | `Optimizer.zero_grad`, `nn.Module.zero_grad` | when gradients are cleared |
 | `clip_grad_norm_`, `clip_grad_value_`, `GradScaler.unscale_` | what is done to gradients before the step |
 | `step` of the learning rate schedulers | whether it comes in its turn |
+| `torch.manual_seed` | whether the same random numbers are drawn at every step |
 
 Nothing here runs while `torch.compile` traces, and TorchScript gets the originals.
 """
@@ -59,7 +60,7 @@ class Listener(Protocol):
     def loss_failed(self, name: str, args: tuple[Any, ...], error: Exception) -> None: ...
     def happens(self, what: str, *args: Any) -> None:
         """`cleared(owner)`, `clipped(parameters, limit, kind)`, `unscaled(optimizer)`, `scheduled(scheduler)`,
-        `data_came(batch, iterator)`."""
+        `data_came(batch, iterator)`, `seeded(seed)`."""
         ...
 
     def covers(self, parameters: Sequence[Any]) -> bool: ...
@@ -128,6 +129,37 @@ def forget(listener: Listener) -> None:
                 _undo.pop()()
 
 
+class _Deaf:
+    """Hears nothing; stands for those who do not listen at present."""
+
+    def __getattr__(self, event: str) -> Callable[..., None]:
+        return _nothing
+
+
+def _nothing(*_args: Any, **_kwargs: Any) -> None: ...
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """What we train ourselves, to see how it goes: those who listen now hear nothing of it."""
+    deaf: Any = _Deaf()
+    with _lock:
+        if not _listeners:
+            _install()
+        before, _listeners[:] = list(_listeners), [deaf]
+    inside = _inside.module, _inside.follower
+    _inside.module, _inside.follower = False, None
+    try:
+        yield
+    finally:
+        _inside.module, _inside.follower = inside
+        with _lock:
+            _listeners[:] = before
+            if not _listeners:
+                while _undo:
+                    _undo.pop()()
+
+
 def _forget_all() -> None:
     """In a forked child (a loader's worker, say) nothing is watched."""
     for listener in _listeners:
@@ -188,6 +220,8 @@ def _install() -> None:
     _replace(clip_grad, "_clip_grads_with_norm_", partial(_watched_clip, "norm"))
     for owner in (clip_grad, torch.nn.utils):
         _replace(owner, "clip_grad_value_", partial(_watched_clip, "value"))
+    for owner in (torch, torch.random):
+        _replace(owner, "manual_seed", _watched_seed)
     for kind in vars(torch.optim.lr_scheduler).values():
         if isinstance(kind, type) and issubclass(kind, LRScheduler) and "step" in vars(kind):
             _replace(kind, "step", _watched_schedule)
@@ -378,6 +412,15 @@ def _watched_clip(kind: str, original: Callable[..., Any]) -> Callable[..., Any]
         return result
 
     return clip
+
+
+def _watched_seed(original: Callable[..., Any]) -> Callable[..., Any]:
+    def manual_seed(seed: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(seed, *args, **kwargs)
+        _tell("seeded", seed)
+        return result
+
+    return manual_seed
 
 
 def _watched_unscale(original: Callable[..., Any]) -> Callable[..., Any]:

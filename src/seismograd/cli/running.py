@@ -103,6 +103,14 @@ def run(
             help="Run a step that is not finite a second time, to say where it went bad.",
         ),
     ] = True,
+    preflight: Annotated[
+        bool,
+        typer.Option(
+            "--preflight",
+            envvar="SEISMOGRAD_PREFLIGHT",
+            help="Check the model on its first batch, at the cost of a few calls of it, and go on.",
+        ),
+    ] = False,
     capture: Annotated[
         bool,
         typer.Option(
@@ -159,6 +167,7 @@ def run(
         stop_on=None if stop_on is None else Severity(stop_on.value),
         quiet=quiet,
         replay=replay,
+        preflight=preflight,
         capture=capture,
         config=config,
     )

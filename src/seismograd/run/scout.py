@@ -181,8 +181,11 @@ class Scout:
         fail: Callable[[str, Exception], None],
         stop_if_wanted: Callable[[], None],
         replay: bool = True,
+        preflight: bool = False,
     ) -> None:
         self._replay = replay
+        self._preflight = preflight
+        self._first_loss: dict[int, tuple[str, Any, tuple[Any, ...]]] = {}  # by thread, for the preflight
         self._recorders: dict[int, Recorder] = {}  # by thread, before the first backward of a training
         self.trainings: list[Training] = []
         self.backwards = 0
@@ -215,7 +218,11 @@ class Scout:
         self._finish_those_over()
         training = self._active.get(get_ident())
         if training is None:
+            known = len(self.trainings)
             training = self._meet(roots)
+            if self._preflight and training is not None and len(self.trainings) > known:
+                self._check_before(training, roots)
+        self._first_loss.pop(get_ident(), None)
         self._computed.pop(get_ident(), None)
         self._scaled.pop(get_ident(), None)
         if training is not None and training.loop is not None:
@@ -327,6 +334,8 @@ class Scout:
             loop.loss_computed(name, output, args)
         elif torch.is_grad_enabled() and getattr(output, "requires_grad", False):
             self._computed[get_ident()] = _weakly((name, output, None, *args[1:]))
+            if self._preflight:
+                self._first_loss[get_ident()] = (name, output, args)
 
     @_guarded
     def loss_failed(self, name: str, args: tuple[Any, ...], error: Exception) -> None:
@@ -381,6 +390,16 @@ class Scout:
             if training.covers(leaves):
                 return self._go_on(training, leaves)
         return self._begin(leaves)
+
+    @_guarded
+    def _check_before(self, training: Training, roots: Sequence[Any]) -> None:
+        """The first backward pass of a training: what can be checked on its batch is checked, and put back."""
+        from seismograd.preflight.running import check_first
+
+        assert training.loop is not None
+        calls = training.loop.recorded
+        loss = self._first_loss.get(get_ident())
+        check_first(training.debugger, training.models, training.optimizers, roots=roots, calls=calls, loss=loss)
 
     def _look_at(self, roots: Sequence[Any], current: Training) -> None:
         """A backward that changed nothing of the current training's: whose was it?"""

@@ -45,6 +45,7 @@ class Options:
     stop_on: Severity | None = None
     quiet: bool = False
     replay: bool = True
+    preflight: bool = False
     capture: bool = True
     config: Config = field(default_factory=Config)
 
@@ -80,7 +81,11 @@ class Supervisor:
             from seismograd.run.scout import Scout
 
             self._scout = Scout(
-                self._new_run, fail=self._failed, stop_if_wanted=self._stop_if_wanted, replay=self._options.replay
+                self._new_run,
+                fail=self._failed,
+                stop_if_wanted=self._stop_if_wanted,
+                replay=self._options.replay or self._options.preflight,
+                preflight=self._options.preflight,
             )
         except Exception as error:
             self._failed("the watch", error)
