@@ -80,7 +80,9 @@ def entries(graph: Graph, known: Mapping[int, int], inputs: set[tuple[int, int]]
     """When data entered the graph without a gradient, in modules, that was not given to the model but computed."""
     found = []
     for node in graph.nodes:
-        if node.leaf is not None or node.span is None or -1 not in node.into:
+        if node.leaf is not None or node.span is None:
+            continue
+        if -1 not in node.into and not node.name.startswith("Embedding"):  # whose indices are no input to autograd
             continue
         sources = [other for other in node.into if other >= 0]
         if not sources or not all(_is_weight(graph, other, known) for other in sources):

@@ -48,7 +48,14 @@ class LrTooLow:
 
     id: ClassVar[str] = "lr-too-low"
     needs: ClassVar[tuple[str, ...]] = ("lr",)
-    follows: ClassVar[tuple[str, ...]] = ("lr-jump", "precision-underflow", "gradient-vanishing", "amp-scale-collapse")
+    follows: ClassVar[tuple[str, ...]] = (
+        "lr-jump",
+        "precision-underflow",
+        "gradient-vanishing",
+        "amp-scale-collapse",
+        "frozen-parameter",
+        "unoptimized-parameter",
+    )
 
     moved: float = 1e-5
     gain: float = 1e-6

@@ -47,6 +47,7 @@ class UpdateRatioLow:
         "gradient-vanishing",
         "precision-underflow",
         "bad-initialization",
+        "frozen-parameter",
     )
 
     ratio: float = 1e-7

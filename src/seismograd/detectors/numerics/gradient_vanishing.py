@@ -59,6 +59,8 @@ class GradientVanishing:
         "saturated-units",
         "unnormalized-input",
         "double-softmax",
+        "frozen-parameter",
+        "missing-gradient",
     )
 
     starved: float = 1e-4
