@@ -12,14 +12,17 @@ class Lab:
     """Makes readings of a model with `layers` weight matrices and their biases, and runs detectors over them."""
 
     @staticmethod
+    def fits(detector, reading) -> bool:
+        """Whether the judge would call the detector for this reading."""
+        have = {*reading.scalars, *reading.tensors, *(["lr"] if "lr/0" in reading.scalars else [])}
+        have |= {"origin"} if reading.origin is not None else set()
+        have |= {f"facts/{topic}" for topic in reading.facts}
+        return all(have & set(need.split("|")) for need in detector.needs)
+
+    @staticmethod
     def run(detector, readings) -> list[Finding]:
-        checker, needs = detector.start(), set(detector.needs)
-        found = []
-        for reading in readings:
-            have = {*reading.scalars, *reading.tensors, *(["lr"] if "lr/0" in reading.scalars else [])}
-            have |= {"origin"} if reading.origin is not None else set()
-            if needs <= have:
-                found.append(checker.check(reading))
+        checker = detector.start()
+        found = [checker.check(reading) for reading in readings if Lab.fits(detector, reading)]
         return [finding for finding in found if finding is not None]
 
     @staticmethod

@@ -98,9 +98,8 @@ class Outputs(Onlooker):
         if graph is None:
             return
         for at, node in enumerate(graph.nodes):
-            if node.name in ("Softmax", "LogSoftmax") and len(self._singles) < _MOST_CALLS:
-                if units.softmax_of_one(graph, at):
-                    self._singles.append({"module": node.module, "op": node.op, "shape": list(node.shape)})
+            if len(self._singles) < _MOST_CALLS and units.softmax_of_one(graph, at):
+                self._singles.append({"module": node.module, "op": node.op, "shape": list(node.shape)})
 
     # -- facts ---------------------------------------------------------------------------------------------------
 

@@ -37,21 +37,55 @@ _NORMS = {
 """Norms, and the axis of their units."""
 
 _ALIKE = frozenset(
-    "Add Mul Div ToCopy Clone Alias NativeDropout FusedDropout MaxPool2DWithIndices MaxPool3DWithIndices AvgPool2D AvgPool3D"
-    " AdaptiveAvgPool2D AdaptiveAvgPool3D AdaptiveMaxPool2D MkldnnMaxPool2D ConstantPadNd".split()
+    [
+        "Add",
+        "Mul",
+        "Div",
+        "ToCopy",
+        "Clone",
+        "Alias",
+        "NativeDropout",
+        "FusedDropout",
+        "MaxPool2DWithIndices",
+        "MaxPool3DWithIndices",
+        "AvgPool2D",
+        "AvgPool3D",
+        "AdaptiveAvgPool2D",
+        "AdaptiveAvgPool3D",
+        "AdaptiveMaxPool2D",
+        "MkldnnMaxPool2D",
+        "ConstantPadNd",
+    ]
 )
 """Ops that leave the axes where they are."""
 
 _RESHAPES = frozenset(
-    "View UnsafeView ReshapeAlias Squeeze Unsqueeze Expand Transpose Permute T Mean Sum Unflatten".split()
+    [
+        "View",
+        "UnsafeView",
+        "ReshapeAlias",
+        "Squeeze",
+        "Unsqueeze",
+        "Expand",
+        "Transpose",
+        "Permute",
+        "T",
+        "Mean",
+        "Sum",
+        "Unflatten",
+    ]
 )
-_ON_WEIGHTS = frozenset("T Transpose View Permute ToCopy Mul Div Expand WeightNormInterface Reshape".split())
+_ON_WEIGHTS = frozenset(
+    ["T", "Transpose", "View", "Permute", "ToCopy", "Mul", "Div", "Expand", "WeightNormInterface", "Reshape"]
+)
 _GATES = frozenset(("Sigmoid", "Hardsigmoid", "Softmax", "Tanh"))
 _FAR = 16
 """How many ops lie at most between a layer and its activation."""
 
 
-KINDS = frozenset((*RECTIFIERS, *"Relu Tanh Sigmoid Hardtanh Clamp ClampMin Threshold Hardsigmoid".split()))
+KINDS = frozenset(
+    (*RECTIFIERS, *["Relu", "Tanh", "Sigmoid", "Hardtanh", "Clamp", "ClampMin", "Threshold", "Hardsigmoid"])
+)
 
 
 @dataclass(slots=True)
@@ -169,11 +203,11 @@ def _signed(dim: int) -> int:
 def softmax_of_one(graph: Graph, at: int) -> bool:
     """Whether this is a softmax at the end of the model, over an axis of length one: 1 whatever goes in."""
     node = graph.nodes[at]
-    shape = node.shape
-    if node.name not in ("Softmax", "LogSoftmax") or not shape:
+    if node.name not in ("Softmax", "LogSoftmax"):
         return False
+    shape = node.shape
     dim = _signed(int(node.function._saved_dim))
-    if shape[dim] != 1 or all(size == 1 for size in shape):
+    if not shape or shape[dim] != 1 or all(size == 1 for size in shape):
         return False
     below = downstream(graph, [at])
     return not any(

@@ -33,6 +33,13 @@ class ConstantOutput:
     See where it stops to differ: print `x.std(0).max()` after each layer. A dead layer, weights at zero, a norm over
     the wrong axis, or saturated units make it so. For one output unit use a sigmoid (`BCEWithLogitsLoss`), or as
     many outputs as there are classes.
+
+    An example
+    ----------
+    One output for two classes, and a softmax over it:
+
+        return torch.softmax(self.head(x), dim=1)    # self.head = nn.Linear(64, 1): always 1
+        return self.head(x).squeeze(1)               # instead, with nn.BCEWithLogitsLoss()
     """
 
     id: ClassVar[str] = "constant-output"

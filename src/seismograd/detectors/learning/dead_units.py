@@ -40,6 +40,13 @@ class DeadUnits:
     -----------
     Where units died in training: a lower learning rate, warm-up, clipping. Where they were dead from the start: the
     initial biases and the scale and sign of what goes in. `nn.LeakyReLU` or `nn.GELU` keeps a gradient either way.
+
+    An example
+    ----------
+    A step so large that no sample brings a unit above zero again:
+
+        optimizer = SGD(model.parameters(), lr=3.0, momentum=0.9)
+        optimizer = SGD(model.parameters(), lr=0.03, momentum=0.9)    # instead
     """
 
     id: ClassVar[str] = "dead-units"
@@ -52,7 +59,6 @@ class DeadUnits:
         "unnormalized-target",
         "missing-zero-grad",
         "accumulation-mismatch",
-        "weight-decay-dominates",
         "gradient-explosion",
         "update-ratio-high",
         "nonfinite-input",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,7 +29,9 @@ class LrTooHigh:
     By what updates do, not by the number: on sampled updates most weight matrices move by more than `moved` times
     their own norm, at least twice, and afterwards the loss is well above its start, or has not come down in
     `patience` readings, or is no longer finite. Weights that start at zero do not count, nor do large first steps
-    that the loss likes.
+    that the loss likes. A hidden layer through which everything passes, and of which no unit fires any more although
+    some did before, was thrown there by the updates: where these moved most weights by more than `killed` of their
+    norm, and weight decay was not the greater part of it, that is enough.
 
     What to try
     -----------
@@ -45,7 +47,7 @@ class LrTooHigh:
     """
 
     id: ClassVar[str] = "lr-too-high"
-    needs: ClassVar[tuple[str, ...]] = ("lr",)
+    needs: ClassVar[tuple[str, ...]] = ("lr|facts/activations",)
     follows: ClassVar[tuple[str, ...]] = (
         "bad-initialization",
         "lr-jump",
@@ -58,6 +60,7 @@ class LrTooHigh:
     moved: float = 0.5
     patience: int = 40
     target: float = 0.02
+    killed: float = 0.05
 
     def start(self) -> _Checker:
         return _Checker(self)
@@ -75,6 +78,8 @@ class _Checker:
         "_name",
         "_ratio",
         "_samples",
+        "_silent",
+        "_strongest",
         "_told",
         "_weights",
         "_worst",
@@ -90,8 +95,12 @@ class _Checker:
         self._bad, self._after, self._told = 0, 0, False
         self._name, self._ratio, self._worst = "", 0.0, 0.0
         self._zero: set[str] = set()
+        self._silent: dict[str, int] = {}  # layers that fired once, and for how many looks they have not
+        self._strongest = (0.0, 0.0, "", 0.0)  # the update that moved most: by how much, the most in a layer, which, lr
 
     def check(self, reading: Reading) -> Finding | None:
+        if "activations" in reading.facts:
+            return self._check_units(reading, reading.facts["activations"]["layers"])
         scalars, tensors = reading.scalars, reading.tensors
         loss = scalars.get("loss", math.nan)
         finite = -math.inf < loss < math.inf
@@ -132,6 +141,12 @@ class _Checker:
             return False
         values = np.sort(ratios[rows])
         most = float(values[int(0.4 * (len(values) - 1))])  # six of ten move at least so much
+        decay, norms = column(table, "decay"), column(table, "norm")
+        decays = decay is not None and norms is not None and bool(np.median(decay[rows] / norms[rows]) > 0.5)
+        if most > self._strongest[0] and not decays:
+            at = int(rows[int(np.argmax(ratios[rows]))])
+            lr = self._last_lr or max(rates(reading.scalars))
+            self._strongest = (most, float(ratios[at]), table.names[at], lr)
         high = most > self._detector.moved
         if len(self._samples) == 6:
             self._bad -= self._samples[0]
@@ -145,6 +160,26 @@ class _Checker:
                 self._lr = self._last_lr or max(rates(reading.scalars))
                 self._after = 0
         return high
+
+    def _check_units(self, reading: Reading, layers: list[dict[str, Any]]) -> Finding | None:
+        """Whether updates have killed a layer that lived, and that nothing gets around."""
+        killed = None
+        for layer in layers:
+            if layer.get("fired"):
+                self._silent[layer["name"]] = 0
+            elif layer["name"] in self._silent:
+                self._silent[layer["name"]] += 1
+                if self._silent[layer["name"]] >= 5 and layer["blocks"] and not layer["last"]:
+                    killed = layer
+        if killed is None or self._strongest[0] <= self._detector.killed or not self._losses:
+            return None
+        if not self._told:
+            self._worst, self._ratio, self._name, self._lr = self._strongest
+        finding = self._found(reading, self._losses[-1])
+        place = killed["after"] or killed["name"]
+        message = f"{finding.message} All {killed['units']} units behind `{place}` have been dead since."
+        evidence = {**finding.evidence, "limit": self._detector.killed, "killed": place}
+        return replace(finding, severity=Severity.CRITICAL, message=message, evidence=evidence)
 
     def _harm(self, loss: float) -> bool:
         if self._after < 8 or len(self._losses) < 9:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from seismograd.detectors.running import Ema
-from seismograd.detectors.wording import found, names, number
+from seismograd.detectors.wording import found, names
 from seismograd.records import Finding, Reading, Severity, Where
 
 
@@ -39,6 +39,13 @@ class SaturatedUnits:
     -----------
     Scale the inputs and the initial weights down, so that pre-activations lie around zero with a spread of about one;
     put a normalisation layer before the activation; use ReLU-like functions in hidden layers.
+
+    An example
+    ----------
+    Pixels from 0 to 255, in a network that starts with a tanh:
+
+        x = torch.tanh(self.hidden(image.float()))
+        x = torch.tanh(self.hidden((image.float() - 128) / 64))    # instead
     """
 
     id: ClassVar[str] = "saturated-units"
@@ -119,10 +126,10 @@ class _Checker:
         worst = flat[0]
         story, units, count = self._stories[worst["name"]], worst["units"], worst["flat"]
         place = worst["after"] or worst["name"]
+        since = "from the first step on" if story.born else f"since about step {story.since}"
         message = (
             f"{'All' if count == units else f'{count} of the'} {units} units behind `{place}` ({worst['op']}) are"
-            f" saturated on nearly every sample, {'from the first step on' if story.born else f'since about step {story.since}'}:"
-            " hardly any gradient comes through."
+            f" saturated on nearly every sample, {since}: hardly any gradient comes through."
         )
         if worst["stuck"] >= self._detector.share * units:
             message += " They are stuck at one bound, and say nothing about the input."
