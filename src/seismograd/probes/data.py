@@ -20,6 +20,9 @@ from seismograd.probes.workers import Workers
 SAMPLES = 32
 """So many samples of a batch are looked at."""
 
+_EVERY = 256
+"""So many steps at the beginning are looked at, then 16 on end of every 64: the order of batches tells something."""
+
 _MOST_CLASSES = 256
 _REDUCTION = {
     **dict.fromkeys(("cross_entropy_loss", "nll_loss_nd", "binary_cross_entropy"), 3),
@@ -56,8 +59,8 @@ class _Loss:
 
     output: weakref.ref[Tensor]
     told: dict[str, Any]
-    columns: dict[str, Tensor]
-    """Short vectors, still on their device."""
+    columns: dict[str, Tensor | list[float]]
+    """Short vectors: numbers where they lie on the host, else still on their device."""
     used: bool = False
 
 
@@ -75,6 +78,7 @@ class Data(Onlooker):
         self._rows = 0  # of the batch that went into the model
         self._features: Tensor | None = None
         self._graphs = self._heard = 0
+        self._listens = True
         self._flying: dict[str, Any] = {}
 
     # -- events --------------------------------------------------------------------------------------------------
@@ -82,7 +86,7 @@ class Data(Onlooker):
     def module_starts(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, ours: bool, trains: bool
     ) -> None:
-        if not ours or not trains:
+        if not ours or not trains or not self._listens:
             return
         x = _first_tensor([*args, *kwargs.values()])
         if x is None:
@@ -93,7 +97,7 @@ class Data(Onlooker):
             self._features = self._relation.features(_some(x, self._heard))
 
     def loss_computed(self, name: str, output: Any, args: Sequence[Any]) -> None:
-        if not isinstance(output, Tensor) or not output.requires_grad or len(self._losses) >= 16:
+        if not self._listens or not isinstance(output, Tensor) or not output.requires_grad or len(self._losses) >= 16:
             return
         if len(args) < 2:
             return
@@ -104,7 +108,7 @@ class Data(Onlooker):
         if last is None:
             return
         reduction = args[last] if len(args) > last else 1
-        value = output.detach().float()
+        value = output.detach()
         value = value.mean() if value.ndim else (value / target.numel() if reduction == 2 else value)
         seen: tuple[dict[str, Any], dict[str, Tensor]] | None
         if name in _CLASSES:
@@ -125,7 +129,8 @@ class Data(Onlooker):
             "shape": list(target.shape[1:]),
         }
         columns["value"] = value.reshape(1)
-        self._losses.append(_Loss(weakref.ref(output), told, columns))
+        held = {column: _held(tensor) for column, tensor in columns.items()}
+        self._losses.append(_Loss(weakref.ref(output), told, held))
 
     def backward_starts(self, roots: Sequence[Any], graph: Graph | None) -> None:
         if self._losses:
@@ -160,13 +165,15 @@ class Data(Onlooker):
         labels = _some(target, self._heard)
         told: dict[str, Any] = {"kind": "classes", "classes": int(classes)}
         if target.ndim > 1 or (given is not None and given.ndim != 2):  # a label for each place
-            return told, {"labels": _some(labels.reshape(-1), 0).float()}
-        columns = {"labels": labels.float()}
+            return told, {"labels": _some(labels.reshape(-1), 0)}
+        columns = {"labels": labels}
         if given is not None and 2 <= classes <= _MOST_CLASSES:
-            scores = _some(given.detach(), self._heard)
-            columns["guesses"] = scores.argmax(1).float()
-            best = scores.float().topk(2, 1).values if classes > 2 else scores.float().flip(1)
-            columns["scores"] = best[:, 0] - best[:, 1]  # how sure it is; of two classes, how sure of the second
+            best, guesses = _some(given.detach(), self._heard).topk(2, 1)
+            sure = best[:, 0] - best[:, 1]
+            columns["guesses"] = guesses[:, 0]
+            columns["scores"] = (
+                sure if classes > 2 else sure * (2 * guesses[:, 0] - 1)
+            )  # of two: how sure of the second
             self._relate(target, labels, int(classes), columns)
         return told, columns
 
@@ -174,11 +181,11 @@ class Data(Onlooker):
         if target.ndim == 0 or target.numel() != target.shape[0]:  # many labels a sample
             return None
         flags = _some(target.detach().reshape(-1), self._heard) > 0.5
-        columns = {"labels": flags.float()}
+        columns = {"labels": flags}
         if given is not None and given.numel() == target.numel():
             scores = _some(given.detach().reshape(-1), self._heard).float()
             scores = torch.logit(scores, 1e-6) if name == "binary_cross_entropy" else scores
-            columns["guesses"], columns["scores"] = (scores > 0.0).float(), scores
+            columns["guesses"], columns["scores"] = scores > 0.0, scores
             self._relate(target, flags.long(), 2, columns)
         return {"kind": "classes", "classes": 2}, columns
 
@@ -239,29 +246,30 @@ class Data(Onlooker):
 
     def look(self, pack: Pack, step: int) -> None:
         self._heard += 1
+        self._listens = self._heard < _EVERY or self._heard % 64 < 16
         losses = [loss for loss in self._losses if loss.used]
         flying: dict[str, Any] = {
             "losses": [(loss.told, self._pack(pack, f"loss{at}", loss.columns)) for at, loss in enumerate(losses)],
             "inputs": [
-                (told, self._pack(pack, f"input{at}", {"scales": scales}))
+                (told, self._pack(pack, f"input{at}", {"scales": _held(scales)}))
                 for at, (told, scales) in enumerate(self._inputs)
             ],
         }
         strength = self._relation.strength(self._heard)
         if strength is not None:
-            flying["relation"] = (self._relation.told(), self._pack(pack, "relation", {"strength": strength}))
+            flying["relation"] = (self._relation.told(), self._pack(pack, "relation", {"strength": _held(strength)}))
         self._forget()
         self._flying = flying
 
-    def _pack(self, pack: Pack, name: str, columns: dict[str, Tensor]) -> dict[str, list[float] | str]:
+    def _pack(self, pack: Pack, name: str, columns: dict[str, Tensor | list[float]]) -> dict[str, list[float] | str]:
         """Each column: its values where they lie on the host, else the name under which the pack brings them."""
         where: dict[str, list[float] | str] = {}
-        for column, tensor in columns.items():
-            if tensor.device.type == "cpu":
-                where[column] = tensor.tolist()
+        for column, numbers in columns.items():
+            if isinstance(numbers, list):
+                where[column] = numbers
             else:
                 where[column] = f"data/{name}/{column}"
-                pack.add(f"data/{name}/{column}", tensor.unbind())
+                pack.add(f"data/{name}/{column}", numbers.unbind())
         return where
 
     def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
@@ -312,11 +320,11 @@ def _scales(x: Tensor) -> Tensor:
 def _numbers(given: Any, target: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
     if not target.is_floating_point() or (given is not None and given.shape != target.shape):
         return None
-    y = _some(target.detach().reshape(-1), 0, 128).float()
-    moments = [y.mean(), y.std(correction=0)]
+    std, mean = torch.std_mean(_some(target.detach().reshape(-1), 0, 128).float(), correction=0)
+    moments = [mean, std]
     if given is not None:
-        z = _some(given.detach().reshape(-1), 0, 128).float()
-        moments += [z.mean(), z.std(correction=0)]
+        std, mean = torch.std_mean(_some(given.detach().reshape(-1), 0, 128).float(), correction=0)
+        moments += [mean, std]
     return {"kind": "numbers"}, {"moments": torch.stack(moments)}
 
 
@@ -350,6 +358,14 @@ def _plain(tensor: Any) -> bool:
         and not tensor.is_complex()
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )
+
+
+def _held(tensor: Tensor) -> Tensor | list[float]:
+    """Its numbers, if nobody has to wait for them, else a copy."""
+    if tensor.device.type == "cpu":
+        numbers: list[float] = tensor.tolist()
+        return numbers
+    return tensor.float().clone()
 
 
 def _fetched(where: Mapping[str, list[float] | str], values: Values) -> dict[str, list[float]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 _FEATURES = 32
 _WAVES = 64
 _CLASSES = 64
-_ENOUGH = 4096
+_ENOUGH = 2048
 """So many samples are counted."""
 
 
@@ -70,6 +70,7 @@ class Relation:
     def __init__(self) -> None:
         self._samples = 0
         self._sums: _Sums | None = None
+        self._waiting: list[tuple[Tensor, Tensor]] = []  # counted together: one pass costs as much as one batch
         self._marks: set[str] = set()
         self._again = False
 
@@ -90,8 +91,8 @@ class Relation:
         if features.device != labels.device or len(features) != len(labels):
             return None
         if self._sums is None or not self._sums.fits(features, classes):
-            self._sums, self._samples = _Sums(features, classes), 0
-        self._sums.add(features, labels)
+            self._sums, self._samples, self._waiting = _Sums(features, classes), 0, []
+        self._waiting.append((features, labels.clone()))
         self._samples += len(labels)
         return features[:8].sum(1)
 
@@ -103,8 +104,11 @@ class Relation:
 
     def strength(self, turn: int) -> Tensor | None:
         """At every 16th turn, where there is something to tell: a vector of one."""
-        if self._sums is None or self._samples < 64 or turn % 16:
+        if self._sums is None or turn % 16:
             return None
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._sums.add(torch.cat([some for some, _ in waiting]), torch.cat([some for _, some in waiting]))
         return self._sums.strength().reshape(1)
 
     def told(self) -> dict[str, Any]:

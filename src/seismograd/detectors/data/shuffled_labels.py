@@ -25,7 +25,7 @@ class ShuffledLabels:
     How it is judged
     ----------------
     Where backward starts from a classification loss and from nothing else, one optimizer steps, and inputs are
-    numbers. In the first 4,000 samples that were looked at, none twice (at least `samples`), no feature of the input
+    numbers. In the first 2,000 samples that were looked at, none twice (at least `samples`), no feature of the input
     (single values, waves through two or through many of them) differs between classes by more than chance allows;
     where one does, nothing is said. And either
 

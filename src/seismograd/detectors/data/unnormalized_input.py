@@ -96,14 +96,16 @@ class _Checker:
         for one in facts.get("inputs", ()):
             if self._is_bad(one) and (self._input is None or one["largest"] > self._input["largest"]):
                 self._input = one
+        if self._input is None and self._start >= 0:
+            return None
         step = step_of(reading, "classes") or step_of(reading, "numbers")
         if step is None or not step.alone or step.weighted or not math.isfinite(step.value):
             return None
+        if self._start < 0:
+            self._start, self._first = reading.step, step.value
         self._labels.add(step.labels)
         if len(step.moments) >= 2:
             self._numbers.add(step.moments[0], step.moments[1])
-        if self._start < 0:
-            self._start, self._first = reading.step, step.value
         self._values.append(step.value)
         return None if self._input is None else self._judge(reading, step)
 

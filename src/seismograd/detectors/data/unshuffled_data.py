@@ -147,7 +147,7 @@ class _Checker:
     def _judge(self, reading: Reading) -> Finding | None:
         limits, order = self._detector, self._order
         seen, total = order.counts, sum(order.counts.values())
-        if total < limits.labels or order.borders < limits.batches - 2:
+        if total < limits.labels or order.borders < limits.batches - 2 or order.inside > limits.within * order.pairs:
             return None
         mixture = 1.0 - sum((count / total) ** 2 for count in seen.values())
         inside, between = order.inside / order.pairs, order.between / order.borders

@@ -46,6 +46,7 @@ class LossOscillation:
         "lr-too-high",
         "lr-jump",
         "unnormalized-input",
+        "unshuffled-data",
         "loss-explosion",
         "scheduler-order",
     )

@@ -52,6 +52,7 @@ class LossSpike:
         "lr-jump",
         "gradient-explosion",
         "input-drift",
+        "unshuffled-data",
         "nonfinite-input",
     )
 

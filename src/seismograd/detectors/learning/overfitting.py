@@ -45,7 +45,13 @@ class Overfitting:
 
     id: ClassVar[str] = "overfitting"
     needs: ClassVar[tuple[str, ...]] = ()
-    follows: ClassVar[tuple[str, ...]] = ("train-mode-evaluation", "eval-mode-training", "buffer-drift")
+    follows: ClassVar[tuple[str, ...]] = (
+        "train-mode-evaluation",
+        "eval-mode-training",
+        "buffer-drift",
+        "repeated-batch",
+        "shuffled-labels",
+    )
 
     validations: int = 8
     since: int = 5
