@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from seismograd.detectors.data.class_imbalance import ClassImbalance
 from seismograd.detectors.data.duplicate_randomness import DuplicateRandomness
+from seismograd.detectors.data.input_drift import InputDrift
 from seismograd.detectors.data.label_out_of_range import LabelOutOfRange
+from seismograd.detectors.data.repeated_batch import RepeatedBatch
 from seismograd.detectors.data.shuffled_labels import ShuffledLabels
 from seismograd.detectors.data.unnormalized_input import UnnormalizedInput
 from seismograd.detectors.data.unnormalized_target import UnnormalizedTarget
@@ -90,6 +92,8 @@ DEFAULT: tuple[Detector, ...] = (
     UnshuffledData(),
     UnnormalizedInput(),
     UnnormalizedTarget(),
+    InputDrift(),
+    RepeatedBatch(),
     BadInitialization(),
     LrJump(),
     LrTooHigh(),

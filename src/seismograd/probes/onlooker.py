@@ -80,6 +80,9 @@ class Onlooker:
     def data_came(self, batch: Any, loader: Any) -> None:
         """A `DataLoader`'s iterator gave a batch: `loader` is the iterator."""
 
+    def seeded(self, seed: int) -> None:
+        """`torch.manual_seed(seed)` was called."""
+
     def attends(self, module: nn.Module) -> bool:
         """Whether a call of this module without gradients is worth hearing of, while steps are only counted."""
         return False

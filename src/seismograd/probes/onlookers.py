@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from seismograd.probes.activations import Activations
+from seismograd.probes.batches import Batches
 from seismograd.probes.columns import Columns
 from seismograd.probes.data import Data
 from seismograd.probes.losses import Losses
@@ -12,4 +13,4 @@ from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.order import Order
 from seismograd.probes.outputs import Outputs
 
-ONLOOKERS: tuple[type[Onlooker], ...] = (Order, Membership, Columns, Modes, Losses, Activations, Outputs, Data)
+ONLOOKERS: tuple[type[Onlooker], ...] = (Order, Membership, Columns, Modes, Batches, Losses, Activations, Outputs, Data)

@@ -55,6 +55,7 @@ class LossExplosion:
         "gradient-explosion",
         "unnormalized-input",
         "unnormalized-target",
+        "input-drift",
         "missing-zero-grad",
         "scheduler-order",
     )

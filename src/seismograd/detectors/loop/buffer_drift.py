@@ -33,9 +33,11 @@ class BufferDrift:
 
     An example
     ----------
+    The last line puts the norms of the backbone into training mode too; `model.backbone.eval()` has to follow it:
+
         for parameter in model.backbone.parameters():
             parameter.requires_grad = False
-        model.train()  # and here: model.backbone.eval()
+        model.train()
     """
 
     id: ClassVar[str] = "buffer-drift"

@@ -35,10 +35,12 @@ class EvalModeTraining:
 
     An example
     ----------
+    `validate` calls `model.eval()`, so that every epoch but the first is trained in evaluation mode:
+
         model.train()
         for epoch in range(10):
             train_epoch(model)
-            validate(model)  # calls model.eval(): every epoch but the first is trained in evaluation mode
+            validate(model)
     """
 
     id: ClassVar[str] = "eval-mode-training"

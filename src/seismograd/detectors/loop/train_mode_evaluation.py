@@ -37,7 +37,9 @@ class TrainModeEvaluation:
 
     An example
     ----------
-        with torch.no_grad():  # no model.eval()
+    Gradients are off, but dropout is not:
+
+        with torch.no_grad():
             for x, y in val_loader:
                 correct += (model(x).argmax(1) == y).sum()
     """

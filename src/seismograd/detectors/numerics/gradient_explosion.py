@@ -53,6 +53,7 @@ class GradientExplosion:
         "bad-initialization",
         "unnormalized-input",
         "unnormalized-target",
+        "input-drift",
         "missing-zero-grad",
     )
 

@@ -1,0 +1,210 @@
+"""Batches from one step to the next: the scale of what is trained on, and whether it is the same again and again."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from seismograd.places import Spot, chain
+from seismograd.probes.onlooker import Onlooker
+from seismograd.probes.pack import Pack, Values
+from seismograd.probes.validation import StorageWeakRef
+from seismograd.probes.watched import Watched
+
+_SAMPLE = 1024
+"""So many elements of an input tell its scale."""
+_PRINT = 256
+_PRINT_SUM = 65_536
+"""So many elements of a batch are its fingerprint, and the sum of so many."""
+_MOST_INPUTS = 4
+_MOST_SETS = 8
+
+
+class Batches(Onlooker):
+    """Tells the mean and deviation of each model's input at each step, and of batches that come again at once.
+
+    A batch comes *again* if a `DataLoader` with more to give has been asked for its first batch anew and gave the same,
+    if its iterator gives the same batch twice in a row, or if the random numbers that it was drawn with are the same:
+    `torch.manual_seed` was called with the same seed as at the step before.
+    """
+
+    topic: ClassVar[str] = "batches"
+
+    def __init__(self, watched: Watched) -> None:
+        super().__init__(watched)
+        self._names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+        self._inputs: dict[str, tuple[Tensor, Tensor]] = {}
+        self._in_pack: list[str] = []
+        self._batch: _Batch | None = None
+        self._last: dict[int, _Batch] = {}  # by data set: the batch of the last step
+        self._seeds: dict[int, tuple[Spot, ...]] = {}  # since the last step
+        self._drawn: _Batch | None = None
+        self._trained: _Batch | None = None
+        self._told: dict[str, Any] | None = None
+
+    def module_starts(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, ours: bool, trains: bool
+    ) -> None:
+        if not ours:
+            return
+        if not trains:
+            self._batch = None  # evaluated, not trained on
+            return
+        name = self._names.get(module)
+        if name is None:
+            name = self._names[module] = _name_of(module, self.watched)
+        given = next((x for x in _tensors((args, dict(kwargs))) if not x.requires_grad), None)
+        if given is None or given.layout != torch.strided or given.device.type == "meta":
+            return
+        wanted = name not in self._inputs and len(self._inputs) < _MOST_INPUTS
+        if wanted and given.is_floating_point() and given.numel() > 1:
+            deviation, mean = torch.std_mean(_some(given, _SAMPLE).float())
+            self._inputs[name] = (mean, deviation)
+        if self._trained is None:
+            if self._batch is not None:
+                self._trained, self._batch = self._batch, None
+            elif self._seeds:
+                mark = _fingerprint([given])
+                if mark is not None:
+                    held = StorageWeakRef(given.untyped_storage())
+                    self._trained = _Batch(mark, given.data_ptr(), self._seeds, held=held)
+
+    def data_came(self, batch: Any, loader: Any) -> None:
+        mark = _fingerprint(list(_tensors(batch))[:2])
+        self._batch = None
+        if mark is None:
+            return
+        number = getattr(loader, "_num_yielded", 0)
+        try:
+            length = len(loader)
+        except TypeError:  # a stream
+            length = 0
+        spots = chain(sys._getframe()) if number == 1 else ()
+        source = id(getattr(loader, "_dataset", None))
+        self._batch = _Batch(mark, source, {}, number, length, spots)
+
+    def seeded(self, seed: int) -> None:
+        if len(self._seeds) < _MOST_SETS:
+            self._seeds.setdefault(seed, chain(sys._getframe()))
+
+    def step_ended(self, optimizer: Optimizer) -> None:
+        batch, self._trained = self._trained, None
+        if batch is not None:
+            self._told = self._compare(batch)
+        self._seeds = {}
+
+    def _compare(self, batch: _Batch) -> dict[str, Any] | None:
+        if batch.length < 0:
+            last, self._drawn = self._drawn, batch
+            kind = "seed" if last is not None and last.was_drawn_like(batch) else None
+        else:
+            last = self._last.pop(batch.source, None)
+            if len(self._last) < _MOST_SETS:
+                self._last[batch.source] = batch
+            kind = last.goes_on_as(batch) if last is not None else None
+        if last is None or kind is None or last.mark != batch.mark:
+            return None
+        batch.again = last.again + 1
+        seed = next((seed for seed in batch.seeds if seed in last.seeds), None)
+        spots = batch.spots if seed is None else batch.seeds[seed]
+        place = {"file": spots[0].file, "line": spots[0].line, "code": spots[0].source} if spots else {}
+        return {"kind": kind, "times": batch.again + 1, "batches": batch.length, "seed": seed, **place}
+
+    def look(self, pack: Pack, step: int) -> None:
+        inputs, self._inputs = self._inputs, {}
+        self._in_pack = list(inputs)
+        if inputs:
+            pack.add("batches", [number for pair in inputs.values() for number in pair])
+
+    def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
+        told: dict[str, Any] = {}
+        if self._in_pack:
+            numbers = values["batches"]
+            told["inputs"] = {
+                name: {"mean": numbers[2 * at], "std": numbers[2 * at + 1]} for at, name in enumerate(self._in_pack)
+            }
+            self._in_pack = []
+        if self._told is not None:
+            told["again"], self._told = self._told, None
+        return told or None
+
+    def restart(self) -> None:
+        self._inputs, self._batch, self._trained, self._drawn, self._seeds = {}, None, None, None, {}
+        self._last.clear()
+
+    def close(self) -> None:
+        self.restart()
+        self._names.clear()
+
+
+@dataclass(slots=True)
+class _Batch:
+    """A batch that was trained on, known by its fingerprint."""
+
+    mark: int
+    source: int
+    seeds: dict[int, tuple[Spot, ...]]
+    number: int = 0
+    """Which of its iterator's it was, from 1."""
+    length: int = -1
+    """How many the iterator has; 0 where it does not say, -1 where there is none."""
+    spots: tuple[Spot, ...] = ()
+    again: int = 0
+    """How many times in a row it has come again."""
+    held: Any = None
+    """Knows whether the storage is gone."""
+
+    def was_drawn_like(self, later: _Batch) -> bool:
+        """Whether both were drawn after the same seed, and are not one tensor that simply stays."""
+        stays = self.source == later.source and not self.held.expired()
+        return not stays and not self.seeds.keys().isdisjoint(later.seeds)
+
+    def goes_on_as(self, later: _Batch) -> str | None:
+        """`first`: an iterator was started anew for it; `constant`: it came after this one from the same iterator."""
+        if self.number == later.number == 1:
+            return "first" if later.length > 1 else None
+        return "constant" if later.number == self.number + 1 else None
+
+
+def _some(tensor: Tensor, most: int) -> Tensor:
+    """Some elements, from all over it."""
+    flat = tensor.detach().reshape(-1) if tensor.is_contiguous() else tensor.detach()[:1].reshape(-1)
+    return flat[:: max(1, flat.numel() // most)][:most]
+
+
+def _fingerprint(tensors: list[Tensor]) -> int | None:
+    """A number that two batches share if they are the same; None where it could not be had without a wait."""
+    marks: list[Any] = []
+    for tensor in tensors:
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided or not tensor.numel():
+            return None
+        marks += [tensor.shape, *_some(tensor, _PRINT).tolist()]
+        if tensor.is_contiguous():
+            marks.append(float(tensor.detach().reshape(-1)[:_PRINT_SUM].sum()))
+    return hash(tuple(marks)) if marks else None
+
+
+def _tensors(batch: Any, depth: int = 0) -> Iterator[Tensor]:
+    if isinstance(batch, Tensor):
+        yield batch
+    elif depth < 3 and isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from _tensors(value, depth + 1)
+    elif depth < 3 and isinstance(batch, (list, tuple)):
+        for value in batch:
+            yield from _tensors(value, depth + 1)
+
+
+def _name_of(module: nn.Module, watched: Watched) -> str:
+    for prefix, model in watched.models.items():
+        for name, inner in model.named_modules():
+            if inner is module:
+                return ".".join(part for part in (prefix, name) if part) or type(module).__name__
+    return type(module).__name__
