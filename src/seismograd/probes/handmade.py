@@ -116,13 +116,25 @@ def _bounded(graph: Graph, at: int) -> tuple[dict[str, Any], dict[str, Tensor]] 
     bounds, maker = bounds_of(given[0].function), maker_of(given[0].function)
     if bounds is None or given[0].shape != node.shape:
         return None
-    result, difference = saved_by(maker).get("result"), _kept(graph, at)
+    result, difference = saved_by(maker).get("result"), None if _is_masked(graph, at) else _kept(graph, at)
     if result is None or difference is None or result.numel() != difference.numel():
         return None
     sign = 1.0 if (node.into[0] >= 0) != (node.name == "Rsub") else -1.0
     target = result.reshape(difference.shape) - sign * difference
     told = {"makers": makers_of(given[0].function), "bounds": list(bounds), "shape": list(node.shape)}
     return told, reach(target, bounds)
+
+
+def _is_masked(graph: Graph, at: int) -> bool:
+    """Whether a difference, or its square, is multiplied by what has no gradient: a mask, it may be."""
+    users = graph.users(at)
+    for user in [*users, *(later for user in users for later in graph.users(user))]:
+        node = graph.nodes[user]
+        if node.name in ("Index", "MaskedSelect", "Where", "MaskedFill"):
+            return True
+        if node.name == "Mul" and -1 in node.into and any(kept.numel() > 1 for kept in node.saved().values()):
+            return True
+    return False
 
 
 def _kept(graph: Graph, at: int) -> Tensor | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seismograd.places import Spot, chain
+from seismograd.probes.dropouts import Dropouts
 from seismograd.probes.graph import Graph
 from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
@@ -61,6 +62,8 @@ class Modes(Onlooker):
         self._blocks: list[dict[str, Any]] = []
         self._frozen: weakref.WeakKeyDictionary[nn.Module, _Frozen] = weakref.WeakKeyDictionary()
         self._measured: list[tuple[str, _Frozen]] = []
+        self._dropouts = Dropouts()
+        self._heard: list[dict[str, Any]] = []
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
@@ -73,7 +76,11 @@ class Modes(Onlooker):
             model = self._models[module] = _Model(module, self.watched)
         if model.frozen:
             self._follow(module, model)
-        if not ours or not model.owners or not model.parts:
+        if not ours or not model.owners:
+            return
+        if not trains and not module.training:
+            self._dropouts.start(module)
+        if not model.parts:
             return
         idle = bool(self._pending)  # the call before it was of no use: this one may be none, too
         self._sort()
@@ -84,8 +91,11 @@ class Modes(Onlooker):
             call.spots = chain(sys._getframe())
 
     def module_ended(self, module: nn.Module, output: Any, *, ours: bool, trains: bool) -> None:
+        if not trains:
+            self._heard += self._dropouts.stop()
+            return
         call = self._newest
-        if call is None or not trains:
+        if call is None:
             return
         nodes: list[Any] = list({tensor.grad_fn: None for tensor in _tensors(output) if tensor.grad_fn is not None})
         for node in nodes[:_MOST_OUTPUTS]:
@@ -171,9 +181,11 @@ class Modes(Onlooker):
 
     def attends(self, module: nn.Module) -> bool:
         """Not once it is known that evaluations are made in evaluation mode."""
+        if self._last_off or self._woken >= _MOST_PENDING:
+            return False
         model = self._models.get(module)
         self._woken += model is not None
-        return model is not None and self._woken < _MOST_PENDING and not self._last_off and bool(model.parts)
+        return model is not None and bool(model.parts)
 
     # -- evaluations ---------------------------------------------------------------------------------------------
 
@@ -245,12 +257,15 @@ class Modes(Onlooker):
             told["quiet"], self._quiet = self._quiet, None
         if self._blocks:
             told["evaluations"], self._blocks = self._blocks, []
+        if self._heard:
+            told["functional"], self._heard = self._heard, []
         if self._measured:
             told["moved"] = [frozen.told(values[name]) for name, frozen in self._measured]
             self._measured = []
         return told or None
 
     def restart(self) -> None:
+        self._dropouts.stop()
         self._pending, self._newest, self._block, self._source = [], None, None, None
         self._used.clear()
 

@@ -55,6 +55,9 @@ class ClassImbalance:
         "dead-units",
         "missing-step",
         "constant-output",
+        "double-softmax",
+        "loss-input-mismatch",
+        "label-out-of-range",
     )
 
     share: float = 0.85

@@ -59,7 +59,7 @@ class _Checker:
     def check(self, reading: Reading) -> Finding | None:
         broken = failed(reading)
         if broken is not None:
-            return self._broken(reading, broken) if broken.get("bad") else None
+            return self._broken(reading, broken)
         result: Finding | None = None
         for call in calls(reading):
             if self._row.add(call, self._is_outside(call)) >= self._detector.looks:
@@ -67,14 +67,14 @@ class _Checker:
         return result
 
     def _is_outside(self, call: Call) -> bool:
-        if "target_low" not in call or call["reduction"] == "none":
+        if "target_low" not in call or call.get("reduction", "none") == "none":
             return False
         if call["name"] == "soft_margin_loss":
             return bool(call["target_least"] == 0.0)
         slack = self._detector.slack
         return bool(
             call["name"].startswith("binary_cross_entropy")
-            and not call["weighted"]
+            and not call.get("weighted")
             and (call["target_low"] < -slack or call["target_high"] > 1.0 + slack)
         )
 
@@ -92,18 +92,27 @@ class _Checker:
             evidence["slack"] = self._detector.slack
             message = (
                 f"The {title(call)} wants targets between 0 and 1, and gets {number(low)} to {number(high)}:"
-                " so it has no lower bound."
+                f" so it {'raised' if 'error' in call else 'has no lower bound'}."
             )
             advice = [_mended(low, high)]
         return found(self._detector, reading, severity, message, evidence, advice=advice, where=place(call))
 
-    def _broken(self, reading: Reading, call: Call) -> Finding:
+    def _broken(self, reading: Reading, call: Call) -> Finding | None:
+        """A loss that raised because of its labels."""
+        if call.get("bad"):
+            return self._no_such_class(reading, call)
+        probabilities = call["name"] == "binary_cross_entropy" and 0.0 <= call.get("low", -1.0) <= call["high"] <= 1.0
+        if probabilities and (call["target_low"] < 0.0 or call["target_high"] > 1.0):
+            return self._told(reading, call)
+        return None
+
+    def _no_such_class(self, reading: Reading, call: Call) -> Finding:
         classes, labels = call["classes"], call["labels"]
         shown = ", ".join(str(label) for label in labels[:4]) + (" ..." if len(labels) > 4 else "")
-        many = "label" if call["bad"] == 1 else "labels"
+        many = "label of the batch lies" if call["bad"] == 1 else "labels of the batch lie"
         message = (
-            f"The output has {classes} classes, 0 to {classes - 1}, and {call['bad']} {many} of the batch"
-            f" lie outside ({shown}; the first is at {call['samples'][0]}):"
+            f"The output has {classes} classes, 0 to {classes - 1}, and {call['bad']} {many}"
+            f" outside ({shown}; the first is at {call['samples'][0]}):"
             f" the {title(call)} raised."
         )
         highest, lowest = int(call["target_high"]), int(call["target_low"])

@@ -66,6 +66,10 @@ class ShuffledLabels:
         "double-softmax",
         "loss-input-mismatch",
         "weight-decay-dominates",
+        "broadcast-loss",
+        "output-range",
+        "missing-activation",
+        "label-out-of-range",
     )
 
     samples: int = 500

@@ -57,6 +57,8 @@ class ConstantOutput:
         "missing-zero-grad",
         "nonfinite-input",
         "nonfinite-parameter",
+        "broadcast-loss",
+        "output-range",
     )
 
     spread: float = 1e-5

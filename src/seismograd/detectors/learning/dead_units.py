@@ -63,6 +63,8 @@ class DeadUnits:
         "update-ratio-high",
         "nonfinite-input",
         "nonfinite-parameter",
+        "output-range",
+        "loss-input-mismatch",
     )
 
     share: float = 0.75

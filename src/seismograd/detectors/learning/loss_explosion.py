@@ -58,6 +58,8 @@ class LossExplosion:
         "input-drift",
         "missing-zero-grad",
         "scheduler-order",
+        "loss-input-mismatch",
+        "label-out-of-range",
     )
 
     far: float = 10.0

@@ -93,6 +93,8 @@ class LossPlateau:
         "unnormalized-input",
         "unnormalized-target",
         "broadcast-loss",
+        "missing-activation",
+        "label-out-of-range",
     )
 
     patience: int = 100

@@ -55,6 +55,8 @@ class LrTooHigh:
         "unnormalized-target",
         "missing-zero-grad",
         "scheduler-order",
+        "loss-input-mismatch",
+        "label-out-of-range",
     )
 
     moved: float = 0.5

@@ -55,6 +55,7 @@ class LrTooLow:
         "amp-scale-collapse",
         "frozen-parameter",
         "unoptimized-parameter",
+        "double-softmax",
     )
 
     moved: float = 1e-5

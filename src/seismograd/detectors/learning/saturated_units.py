@@ -62,6 +62,8 @@ class SaturatedUnits:
         "update-ratio-high",
         "nonfinite-input",
         "nonfinite-parameter",
+        "output-range",
+        "label-out-of-range",
     )
 
     share: float = 0.75

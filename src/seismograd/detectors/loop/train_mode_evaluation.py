@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -29,6 +29,9 @@ class TrainModeEvaluation:
     was in evaluation mode at any other evaluation, where the same input is asked several times (dropout as a measure of
     doubt), where statistics are made anew (`update_bn`), and of outputs that nobody compares with anything: samples of
     a generator, actions of a policy.
+
+    Where the model is in evaluation mode, dropout counts that does not know of it: `F.dropout(x)` without `training`, an
+    `nn.Dropout` that is made in `forward`, a rate for `scaled_dot_product_attention`.
 
     What to try
     -----------
@@ -65,6 +68,8 @@ class _Checker:
 
     def check(self, reading: Reading) -> Finding | None:
         told = None
+        if functional := reading.facts["modes"].get("functional"):
+            return self._tell_of_functions(reading, functional)
         for block in reading.facts["modes"].get("evaluations", ()):
             self._knows |= block["off"] > 0
             if not self._knows and self._is_live(block):
@@ -72,6 +77,21 @@ class _Checker:
                 if self._is_certain(block):
                     told = self._tell(reading, block)
         return told
+
+    def _tell_of_functions(self, reading: Reading, calls: Sequence[Mapping[str, Any]]) -> Finding:
+        first = calls[0]
+        what, rate, line = first["what"], first["rate"], f"{first['file']}:{first['line']}"
+        message = (
+            f"Dropout is live although the model is in evaluation mode: `{what}` with a rate of {rate:g} at {line} does"
+            " not know of the mode."
+        )
+        advice = {
+            "F.dropout": "Hand it the mode: `F.dropout(x, p, training=self.training)`, or use an `nn.Dropout`.",
+            "nn.Dropout": "Make the `nn.Dropout` in `__init__`, so that `model.eval()` reaches it.",
+        }.get(what, "Hand it the mode: `dropout_p=self.p if self.training else 0.0`.")
+        evidence = {"what": what, "rate": rate, "calls": [f"{call['file']}:{call['line']}" for call in calls]}
+        where = Where(phase="forward", file=first["file"], line=first["line"], code=first["code"])
+        return found(self._detector, reading, Severity.WARNING, message, evidence, advice=[advice], where=where)
 
     def _is_live(self, block: Mapping[str, Any]) -> bool:
         """Whether it is an evaluation on other data, all of it in training mode."""

@@ -55,6 +55,8 @@ class GradientExplosion:
         "unnormalized-target",
         "input-drift",
         "missing-zero-grad",
+        "loss-input-mismatch",
+        "label-out-of-range",
     )
 
     extreme: float = 1e3
