@@ -1,0 +1,239 @@
+"""What the onlooker of parameters tells of real loops."""
+
+from __future__ import annotations
+
+import gc
+import json
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import seismograd as sg
+from seismograd.probes.membership import Membership
+from seismograd.sinks import Memory
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.spare, self.last = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(F.relu(self.first(x)))
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    monkeypatch.setattr("seismograd.lookout.ONLOOKERS", (Membership,))
+
+
+def train(model, optimizer, steps=6, *, each=None, loss=None, models=None):
+    """The facts of each step."""
+    torch.manual_seed(0)
+    x, y = torch.randn(16, 3), torch.randint(0, 2, (16,))
+    memory = Memory()
+    with sg.watch(models or model, optimizer, sinks=[memory]):
+        for step in range(steps):
+            if each is not None:
+                each(step)
+            optimizer.zero_grad()
+            (F.cross_entropy(model(x), y) if loss is None else loss(x, y)).backward()
+            optimizer.step()
+    told = [reading.facts["parameters"] for reading in memory.readings if "parameters" in reading.facts]
+    json.dumps(told, allow_nan=False)
+    return told
+
+
+def sgd(*modules, **more):
+    return torch.optim.SGD([p for module in modules for p in module.parameters()], lr=0.1, **more)
+
+
+def test_a_module_that_is_never_called():
+    model = Net()
+    *_, told = train(model, sgd(model))
+    assert (told["held"], told["reached"], told["looks"], told["backwards"]) == (6, 4, 6, 6)
+    (unused,) = told["unused"]
+    assert (unused["module"], unused["passed_over"], unused["fits"], unused["parameters"]) == ("spare", True, True, 2)
+    assert told["optimizers"][0] | {"steps": 6, "fed": 6, "unreached": 2} == told["optimizers"][0]
+    assert told["line"]["file"].endswith("test_membership.py")
+    assert not {"cut", "idle", "outside", "unregistered", "blocked", "claims", "stale"} & told.keys()
+
+
+def test_a_head_is_no_link_of_the_chain():
+    model = Net()
+    model.spare = nn.Linear(4, 3)
+    *_, told = train(model, sgd(model))
+    assert told["unused"][0]["fits"] is False
+
+
+def test_who_is_outside_of_all_optimizers():
+    model = Net()
+    optimizer = sgd(model.first, model.spare)
+    *_, told = train(model, optimizer)
+    (outside,) = told["outside"]
+    assert outside["names"] == outside["late"] == ["last.weight", "last.bias"]
+    assert (outside["left"], outside["modules"], outside["whole"], outside["times"]) == (1, 3, False, 6)
+    *_, told = train(model, sgd(model.last))
+    assert (told["outside"][0]["names"], told["outside"][0]["late"]) == (["first.weight", "first.bias"], [])
+
+
+def test_what_is_moved_by_hand_is_not_outside():
+    model = Net()
+
+    def move(step):
+        for parameter in model.last.parameters():
+            if parameter.grad is not None:
+                parameter.data -= 0.1 * parameter.grad
+                parameter.grad = None
+
+    *_, told = train(model, sgd(model.first), each=move)
+    assert told["outside"] == []
+
+
+def test_a_plain_list_and_a_plain_tensor():
+    class Odd(Net):
+        def __init__(self):
+            super().__init__()
+            self.layers = [nn.Linear(4, 4)]
+            self.scale = torch.ones(4, requires_grad=True)
+
+        def forward(self, x):
+            return self.last(self.layers[0](F.relu(self.first(x))) * self.scale)
+
+    model = Odd()
+    *_, told = train(model, sgd(model))
+    assert [(each["name"], each["layer"], each["distinct"]) for each in told["unregistered"]] == [
+        ("layers[0]", True, 2),
+        ("scale", False, 1),
+    ]
+    *_, told = train(model, sgd(model, model.layers[0]))
+    assert [each["name"] for each in told["unregistered"]] == ["scale"]
+
+
+def test_a_layer_made_in_forward():
+    class Odd(Net):
+        def forward(self, x):
+            return self.last(nn.Linear(4, 4)(F.relu(self.first(x))))
+
+    model = Odd()
+    *_, told = train(model, sgd(model))
+    (fresh,) = told["unregistered"]
+    assert fresh["name"] == "Linear #0"
+    assert fresh["distinct"] >= 10
+
+
+@pytest.mark.parametrize("cut", [torch.Tensor.detach, lambda x: torch.tensor(x.tolist())])
+def test_a_cut_inside_the_model(cut):
+    class Odd(Net):
+        def forward(self, x):
+            return self.last(cut(self.first(x)))
+
+    model = Odd()
+    *_, told = train(model, sgd(model))
+    assert told["cut"]["names"] == ["first.weight", "first.bias"]
+    assert told["cut"]["times"] == 6
+
+
+def test_what_nobody_uses_is_not_cut():
+    class Odd(Net):
+        def forward(self, x):
+            hidden = F.relu(self.first(x))
+            self.spare(hidden)
+            return self.last(hidden)
+
+    model = Odd()
+    *_, told = train(model, sgd(model))
+    assert told["idle"]["names"] == ["spare.weight", "spare.bias"]
+    assert "cut" not in told
+
+
+def test_a_model_that_never_gets_a_gradient():
+    encoder, head = nn.Linear(3, 4), nn.Linear(4, 2)
+    models = {"encoder": encoder, "head": head}
+
+    def loss(x, y):
+        return F.cross_entropy(head(torch.from_numpy(encoder(x).detach().numpy().copy())), y)
+
+    *_, told = train(None, sgd(encoder, head), models=models, loss=loss)
+    assert told["cut"]["names"] == ["encoder.weight", "encoder.bias"]
+    encoder.eval()
+    *_, told = train(None, sgd(encoder, head), models=models, loss=loss)
+    assert "cut" not in told
+
+
+def test_a_loss_that_is_cut_off():
+    model = Net()
+    told = train(model, sgd(model), 8, loss=lambda x, y: F.cross_entropy(model(x), y).detach().requires_grad_())
+    assert [(each["backwards"], each["reached"]) for each in told] == [(6, 0), (8, 0)]
+    assert told[-1]["optimizers"][0] | {"steps": 8, "fed": 0} == told[-1]["optimizers"][0]
+
+
+def test_ops_without_a_slope():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    *_, told = train(model, sgd(model), loss=lambda x, y: F.cross_entropy(model(x).round(), y))
+    assert (told["blocked"]["count"], told["blocked"]["ops"]) == (4, ["round"])
+
+    def around(x, y):
+        out = model(x)
+        return F.cross_entropy(out + (out.round() - out).detach(), y)
+
+    *_, told = train(model, sgd(model), loss=around)
+    assert "blocked" not in told
+
+
+def test_attributes_that_freeze_nothing():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    model[0].requires_grad = False
+    model[1].weight.requiresgrad = False
+    *_, told = train(model, sgd(model))
+    assert [(each["on"], each["what"], each["attribute"]) for each in told["claims"]] == [
+        ("0", "module", "requires_grad"),
+        ("1.weight", "parameter", "requiresgrad"),
+    ]
+    model[0].requires_grad_(False)
+    *_, told = train(model, sgd(model))
+    assert [each["on"] for each in told["claims"]] == ["1.weight"]
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+def test_an_old_gradient_that_goes_on(to_none):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+
+    def freeze(step):
+        model[0].requires_grad_(step < 3)
+        if to_none:
+            model.zero_grad()
+
+    optimizer = sgd(model, momentum=0.9)
+    optimizer.zero_grad = lambda: [p.grad.zero_() for p in model.parameters() if p.grad is not None]
+    *_, told = train(model, optimizer, 8, each=freeze)
+    assert ("stale" in told) is not to_none
+
+
+def test_an_optimizer_of_copies():
+    model, other = Net(), Net()
+    *_, told = train(model, sgd(other))
+    (optimizer,) = told["optimizers"]
+    assert (optimizer["fed"], optimizer["unreached"], optimizer["copies"]) == (
+        0,
+        6,
+        5,
+    )  # nothing like `spare.weight` is reached
+
+
+def test_nothing_is_kept_alive():
+    model = Net()
+    model.layers = [nn.Linear(4, 4)]
+    kept = weakref.ref(model)
+    watch = sg.watch(model, optimizer := sgd(model.first), sinks=[])
+    for _ in range(4):
+        loss = model(torch.randn(5, 3)).sum()
+        loss.backward()
+        optimizer.step()
+    watch.close()
+    del model, optimizer, loss
+    gc.collect()
+    assert kept() is None
