@@ -66,7 +66,7 @@ def attention_with_logits() -> sg.TrainingDebugger:
 
 
 @healthy()
-def distillation() -> sg.TrainingDebugger:
+def distillation_of_points() -> sg.TrainingDebugger:
     x, _ = data.blobs()
     teacher = mlp(20, 4)
 
