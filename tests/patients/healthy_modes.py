@@ -10,7 +10,7 @@ from torch.optim.swa_utils import AveragedModel, update_bn
 import seismograd as sg
 from patients import data
 from patients.register import healthy
-from patients.sick_modes import accuracy, copied, dropped, learned, loaders, normed
+from patients.sick_modes import accuracy, copied, dropped, fit_functional, learned, loaders, normed
 
 
 @healthy()
@@ -300,3 +300,14 @@ def critic_frozen_in_turn() -> sg.TrainingDebugger:
             F.softplus(-critic(fake)).mean().backward()
             first.step()
     return watch
+
+
+@healthy()
+def functional_dropout_with_the_mode() -> sg.TrainingDebugger:
+    return fit_functional("told")
+
+
+@healthy()
+def functional_dropout_always_on() -> sg.TrainingDebugger:
+    """A Bayesian net: `training=True` in so many words."""
+    return fit_functional("meant")

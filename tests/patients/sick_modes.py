@@ -226,3 +226,51 @@ def teacher_in_train_mode() -> sg.TrainingDebugger:
 
 def copied(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model).requires_grad_(False)
+
+
+class Functional(nn.Module):
+    """Dropout as a function; `kind` says how it is called."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind, self.first, self.last = kind, nn.Linear(20, 64), nn.Linear(64, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.first(x))
+        if self.kind == "forgotten":
+            x = F.dropout(x, 0.3)
+        elif self.kind == "made on the spot":
+            x = nn.Dropout(0.3)(x)
+        elif self.kind == "meant":
+            x = F.dropout(x, 0.3, training=True)
+        else:
+            x = F.dropout(x, 0.3, training=self.training)
+        out: Tensor = self.last(x)
+        return out
+
+
+def fit_functional(kind: str) -> sg.TrainingDebugger:
+    """Trained and validated with every care."""
+    train, val = loaders(*data.blobs())
+    model = Functional(kind)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for _ in range(3):
+            model.train()
+            for x, y in train:  # type: ignore[misc]
+                optimizer.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+                optimizer.step()
+            model.eval()
+            accuracy(model, val)
+    return watch
+
+
+@sick("train-mode-evaluation")
+def functional_dropout_forgets_the_mode() -> sg.TrainingDebugger:
+    return fit_functional("forgotten")
+
+
+@sick("train-mode-evaluation")
+def dropout_made_in_forward() -> sg.TrainingDebugger:
+    return fit_functional("made on the spot")

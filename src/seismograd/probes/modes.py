@@ -46,6 +46,7 @@ class Modes(Onlooker):
         self._models: weakref.WeakKeyDictionary[nn.Module, _Model] = weakref.WeakKeyDictionary()
         self._pending: list[_Call] = []  # with a graph of which it is not known yet what becomes of it
         self._used: list[_Call] = []  # by the last backward passes
+        self._open: _Call | None = None  # in its forward pass
         self._newest: _Call | None = None
         self._stepped = False
         self._lived: dict[int, int] = {}  # optimizer: how many steps it made with live parts
@@ -70,7 +71,7 @@ class Modes(Onlooker):
     def module_starts(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, ours: bool, trains: bool
     ) -> None:
-        self._newest = None
+        self._open = None
         model = self._models.get(module)
         if model is None or model.is_old(self.watched):
             model = self._models[module] = _Model(module, self.watched)
@@ -78,13 +79,16 @@ class Modes(Onlooker):
             self._follow(module, model)
         if not ours or not model.owners:
             return
+        self._newest = None
         if not trains and not module.training:
             self._dropouts.start(module)
         if not model.parts:
             return
         idle = bool(self._pending)  # the call before it was of no use: this one may be none, too
         self._sort()
-        call = self._newest = _Call(model, trains, module.training, model.live(), _given(args, kwargs), self._source)
+        call = self._open = self._newest = _Call(
+            model, trains, module.training, model.live(), _given(args, kwargs), self._source
+        )
         if not trains:
             self._evaluates(call)
         elif idle or not call.live:
@@ -94,7 +98,7 @@ class Modes(Onlooker):
         if not trains:
             self._heard += self._dropouts.stop()
             return
-        call = self._newest
+        call, self._open = self._open, None
         if call is None:
             return
         nodes: list[Any] = list({tensor.grad_fn: None for tensor in _tensors(output) if tensor.grad_fn is not None})
@@ -180,12 +184,12 @@ class Modes(Onlooker):
         }
 
     def attends(self, module: nn.Module) -> bool:
-        """Not once it is known that evaluations are made in evaluation mode."""
-        if self._last_off or self._woken >= _MOST_PENDING:
-            return False
+        """Not once it is known how evaluations are made."""
         model = self._models.get(module)
-        self._woken += model is not None
-        return model is not None and bool(model.parts)
+        if model is None or not model.owners or self._woken >= _MOST_PENDING:
+            return False
+        self._woken += 1
+        return (bool(model.parts) and not self._last_off) or (not module.training and self._dropouts.wants(module))
 
     # -- evaluations ---------------------------------------------------------------------------------------------
 
@@ -264,9 +268,13 @@ class Modes(Onlooker):
             self._measured = []
         return told or None
 
+    def finished(self) -> None:
+        for call in self._pending:
+            call.marks.clear()  # nobody will use it
+
     def restart(self) -> None:
         self._dropouts.stop()
-        self._pending, self._newest, self._block, self._source = [], None, None, None
+        self._pending, self._open, self._newest, self._block, self._source = [], None, None, None, None
         self._used.clear()
 
     def close(self) -> None:

@@ -30,8 +30,8 @@ class TrainModeEvaluation:
     doubt), where statistics are made anew (`update_bn`), and of outputs that nobody compares with anything: samples of
     a generator, actions of a policy.
 
-    Where the model is in evaluation mode, dropout counts that does not know of it: `F.dropout(x)` without `training`, an
-    `nn.Dropout` that is made in `forward`, a rate for `scaled_dot_product_attention`.
+    Where the model is in evaluation mode, dropout counts that does not know of it: `F.dropout(x)` without `training`,
+    an `nn.Dropout` that is made in `forward`, a rate for `scaled_dot_product_attention`.
 
     What to try
     -----------

@@ -1,0 +1,36 @@
+import pytest
+
+from seismograd.detectors.loop.buffer_drift import BufferDrift
+from seismograd.judge import judge_all
+from seismograd.records import Reading
+
+MOVED = {"steps": 5, "norms": ["backbone.bn1"], "shift": 0.4, "ratio": 0.1, "weights": 0.0, "fresh": False}
+
+
+def told(detector=None, **moved):
+    return judge_all([Reading(9, facts={"modes": {"moved": [{**MOVED, **moved}]}})], [detector or BufferDrift()])
+
+
+@pytest.mark.parametrize("moved", [{}, {"shift": 0.01, "ratio": 0.5}])
+def test_fires(moved):
+    (finding,) = told(**moved)
+    assert (finding.severity, finding.where.module) == ("warning", "backbone.bn1")
+    assert "`model.backbone.eval()`" in finding.recommendations[0]
+
+
+@pytest.mark.parametrize("moved", [{"shift": 0.1}, {"fresh": True}])
+def test_only_mentions_what_does_little_harm(moved):
+    assert told(**moved) == []
+    assert [finding.severity for finding in told(**moved, steps=20)] == ["info"]
+
+
+@pytest.mark.parametrize("moved", [{"weights": 1e-6}, {"shift": 0.0, "ratio": 0.0}])
+def test_stays_silent(moved):
+    assert told(**moved, steps=80) == []
+
+
+def test_sits_on_its_limits():
+    assert told(BufferDrift(steps=6)) == []
+    assert len(told(BufferDrift(steps=6), steps=6)) == 1
+    assert told(BufferDrift(shift=0.4001)) == []
+    assert len(told(BufferDrift(shift=0.4))) == 1
