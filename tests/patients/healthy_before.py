@@ -303,3 +303,29 @@ def padded_sentences() -> sg.TrainingDebugger:
                 F.cross_entropy(model(xb, n), yb).backward()
                 optimizer.step()
     return watch
+
+
+@healthy()
+def language_model_with_its_loss_inside() -> sg.TrainingDebugger:
+    """As nanoGPT does it: the targets go into the model, but only into its loss."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = Causal()
+
+        def forward(self, x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+            logits = self.body(x)
+            return logits, F.cross_entropy(logits.view(-1, 20), targets.reshape(-1))
+
+    tokens = text()
+    model = Model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for _ in range(4):
+            for x, y in DataLoader(TensorDataset(tokens[:, :-1], tokens[:, 1:]), batch_size=16, shuffle=True):
+                _, loss = model(x, y)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+    return watch

@@ -194,3 +194,30 @@ def _language(model: nn.Module) -> sg.TrainingDebugger:
                 loss.backward()
                 optimizer.step()
     return watch
+
+
+@sick("target-leak")
+def decoder_fed_with_its_own_target() -> sg.TrainingDebugger:
+    """A translation whose decoder gets the words that it is to say, not those before them."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(20, 16)
+            self.encoder, self.decoder = (nn.GRU(16, 16, batch_first=True) for _ in range(2))
+            self.head = nn.Linear(16, 20)
+
+        def forward(self, source: Tensor, target: Tensor) -> Tensor:
+            _, state = self.encoder(self.embed(source))
+            return self.head(self.decoder(self.embed(target), state)[0])
+
+    source = text(128, 9)
+    model = Model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for _ in range(4):
+            for s, t in DataLoader(TensorDataset(source, source.flip(1)), batch_size=16, shuffle=True):
+                optimizer.zero_grad()
+                F.cross_entropy(model(s, t).flatten(0, 1), t.flatten()).backward()
+                optimizer.step()
+    return watch

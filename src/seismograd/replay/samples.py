@@ -346,8 +346,29 @@ def _is_next(tensor: Tensor, target: Tensor, axis: int) -> bool:
     return bool((now[counts] != later[counts]).double().mean() > 0.2)  # not a constant, which is its own next value
 
 
+def given_target(material: Material) -> Shifted | None:
+    """An input of words that is the target itself, beside another sequence of words: what a decoder is fed.
+
+    One alone would be an autoencoder's, and is what it should be.
+    """
+    words = [one for one in material.inputs if one.ndim == 2 and one.dtype in (torch.int64, torch.int32)]
+    same = [one for one in words if any(_is_the_same(one, target) for target in material.targets)]
+    others = [
+        one
+        for one in words
+        if not any(one is known for known in same) and int(one.max()) > 1 and not torch.equal(one[:-1], one[1:])
+    ]
+    return Shifted(same[0], 1) if len(same) == 1 and others and same[0].shape[1] >= 4 else None
+
+
+def _is_the_same(tensor: Tensor, target: Tensor) -> bool:
+    if target.numel() != tensor.numel() or target.is_floating_point() or target.device != tensor.device:
+        return False
+    return torch.equal(tensor.detach(), target.detach().reshape(tensor.shape).to(tensor.dtype))
+
+
 def looks_ahead(runs: SecondRuns, material: Material, shifted: Shifted) -> dict[str, Any] | None:
-    """Changes the last position, and looks at what comes out for all before it."""
+    """Changes the last position, and looks at what comes out there (`own`) and for all before it (`ahead`)."""
     tensor, axis = shifted.tensor.detach(), shifted.axis
     length = int(tensor.shape[axis])
     other = int(tensor.shape[1 - axis]) if tensor.ndim > 1 else 1
@@ -367,7 +388,7 @@ def looks_ahead(runs: SecondRuns, material: Material, shifted: Shifted) -> dict[
     with _plainly():
         before = runs.evaluated(material.call, torch.Tensor.detach)
         after = dict(runs.evaluated(material.call, changed))
-    compared = False
+    told: dict[str, Any] | None = None
     for path, one in before:
         then = after.get(path)
         if then is None or one.shape != then.shape or not one.is_floating_point():
@@ -376,13 +397,13 @@ def looks_ahead(runs: SecondRuns, material: Material, shifted: Shifted) -> dict[
         if at is None:
             continue
         shape, place = at
-        compared = True
         moved = _moved(one.reshape(shape), then.reshape(shape), place, material.call)
         early = moved[: length - 1]
-        if bool((early > 1e-6 * moved[-1]).any()):
-            seen = int((early > 0).sum())
-            return {"positions": length, "ahead": seen, "output": path, "largest": float(early.max())}
-    return {"positions": length, "ahead": 0} if compared else None
+        seen = int((early > 1e-6 * moved[-1]).sum())
+        if told is None or seen > told["ahead"]:
+            told = {"positions": length, "ahead": seen, "output": path, "own": bool(moved[-1] > 0)}
+            told["largest"] = float(early.max())
+    return told
 
 
 def _time_of(shape: tuple[int, ...], length: int, other: int, axis: int) -> tuple[tuple[int, ...], int] | None:

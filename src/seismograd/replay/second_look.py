@@ -107,10 +107,13 @@ def look(material: Material, models: Mapping[str, nn.Module], seconds: float = 0
     if seconds > _SLOW or not material.inputs or may_be_noticed(call.module):
         return {}
     size, shifted = samples.batch_size(material), samples.next_values(material)
-    if not size and shifted is None:
+    given = samples.given_target(material) if shifted is None else None
+    if not size and shifted is None and given is None:
         return None
     runs, facts = SecondRuns(models, (), 1.0), dict[str, Any]()
     try:
+        if given is not None:
+            facts["given"] = samples.looks_ahead(runs, material, given)
         if shifted is not None:
             facts["lookahead"] = samples.looks_ahead(runs, material, shifted)
             if not size and shifted.tensor.ndim > 1 and shifted.tensor.shape[0] != shifted.tensor.shape[1]:

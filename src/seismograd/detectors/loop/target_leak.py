@@ -24,9 +24,10 @@ class TargetLeak:
     ----------------
     The future: where the target is the input moved on by one position, the model is called once more in evaluation mode
     with the last position changed, and everything is put back. No output before that position may change by more than
-    rounding. A column: over `batches` batches, a feature of the input that equals the target in every row; or, where
-    the target is a class, goes with it by a correlation above `correlation`. A target that is the whole input (an
-    autoencoder), masked words, and a source sequence beside the one that is predicted are left alone.
+    rounding. A decoder: an input of words, beside another one, that equals the target, and the output at a position
+    changes with it there. A column: over `batches` batches, a feature of the input that equals the target in every row;
+    or, where the target is a class, goes with it by a correlation above `correlation`. A target that is the whole input
+    (an autoencoder), masked words, and a source sequence beside the one that is predicted are left alone.
 
     What to try
     -----------
@@ -64,6 +65,9 @@ class _Checker:
         ahead = reading.facts.get("samples", {}).get("lookahead")
         if ahead and ahead["ahead"]:
             return self._future(reading, ahead, reading.facts["samples"].get("at") or {})
+        given = reading.facts.get("samples", {}).get("given")
+        if given and given["own"]:
+            return self._given(reading, given, reading.facts["samples"].get("at") or {})
         column = reading.facts.get("columns")
         return self._column(reading, column) if column else None
 
@@ -78,6 +82,16 @@ class _Checker:
             " `is_causal=True` for `scaled_dot_product_attention`.",
             "Pad convolutions on the left only (`F.pad(x, (kernel - 1, 0))`); use no bidirectional layer.",
         ]
+        where = Where(phase="forward", **at)
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=where)
+
+    def _given(self, reading: Reading, given: Mapping[str, Any], at: Mapping[str, Any]) -> Finding:
+        message = (
+            f"The model is given the target itself: an input equals it at all {given['positions']} positions, and the"
+            " output at a position depends on that input at the same one."
+        )
+        evidence = {name: given[name] for name in ("positions", "output")}
+        advice = ["Give the decoder the target moved on by one: `model(src, tgt[:, :-1])` against `tgt[:, 1:]`."]
         where = Where(phase="forward", **at)
         return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=where)
 
