@@ -17,11 +17,11 @@ from seismograd.probes.relation import Relation
 from seismograd.probes.watched import Watched
 from seismograd.probes.workers import Workers
 
-SAMPLES = 32
+SAMPLES = 64
 """So many samples of a batch are looked at."""
 
 _EVERY = 256
-"""So many steps at the beginning are looked at, then 16 on end of every 64: the order of batches tells something."""
+"""So many steps are looked at, then 16 on end of every 64 where all are heard: order needs neighbours."""
 
 _MOST_CLASSES = 256
 _REDUCTION = {
@@ -78,7 +78,7 @@ class Data(Onlooker):
         self._rows = 0  # of the batch that went into the model
         self._features: Tensor | None = None
         self._graphs = self._heard = 0
-        self._listens = True
+        self._listens, self._last = True, -1
         self._flying: dict[str, Any] = {}
 
     # -- events --------------------------------------------------------------------------------------------------
@@ -246,7 +246,8 @@ class Data(Onlooker):
 
     def look(self, pack: Pack, step: int) -> None:
         self._heard += 1
-        self._listens = self._heard < _EVERY or self._heard % 64 < 16
+        self._listens = self._heard < _EVERY or self._heard % 64 < 16 or step != self._last + 1
+        self._last = step
         losses = [loss for loss in self._losses if loss.used]
         flying: dict[str, Any] = {
             "losses": [(loss.told, self._pack(pack, f"loss{at}", loss.columns)) for at, loss in enumerate(losses)],

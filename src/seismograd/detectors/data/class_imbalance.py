@@ -61,7 +61,7 @@ class ClassImbalance:
     )
 
     share: float = 0.85
-    window: int = 50
+    window: int = 30
     others: int = 12
     patience: int = 100
     gain: float = 0.9
@@ -76,7 +76,7 @@ class _Checker:
     def __init__(self, detector: ClassImbalance) -> None:
         self._detector = detector
         self._labels = Labels()
-        self._steps: deque[Step] = deque(maxlen=2 * detector.window)
+        self._steps: deque[Step] = deque(maxlen=3 * detector.window)
         self._first = -1
         self._run = 0  # so many steps on end all guesses were the commonest class
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from seismograd.detectors.data.tasks import Labels, Step, step_of
-from seismograd.detectors.running import Window
+from seismograd.detectors.running import Welford, Window
 from seismograd.detectors.tables import column
 from seismograd.detectors.wording import found, number, rates
 from seismograd.records import Finding, Reading, Severity
@@ -31,7 +31,7 @@ class ShuffledLabels:
 
     - for `patience` steps on end the loss stays within `near` of the entropy of the labels, what knowing only their
       frequencies costs, although steps are large enough to learn and the guesses vary, or
-    - the training loss falls to less than `learned` of that entropy, and every one of at least four validations
+    - the training loss falls to less than `learned` of that entropy, and every one of at least five validations
       is above it: what is learned is learned by heart.
 
     What to try
@@ -75,20 +75,29 @@ class ShuffledLabels:
     samples: int = 500
     patience: int = 250
     near: float = 0.02
-    learned: float = 0.9
+    learned: float = 0.96
 
     def start(self) -> _Checker:
         return _Checker(self)
 
 
-_BLOCK = 50
+_BLOCK = 20
 
 
 class _Checker:
     __slots__ = (
-        "_block", "_detector", "_guesses", "_labels", "_moves", "_related", "_samples", "_since",
-        "_trained", "_validations",
-    )  # fmt: skip
+        "_block",
+        "_detector",
+        "_guesses",
+        "_labels",
+        "_moves",
+        "_related",
+        "_samples",
+        "_since",
+        "_stretch",
+        "_trained",
+        "_validations",
+    )
 
     def __init__(self, detector: ShuffledLabels) -> None:
         self._detector = detector
@@ -99,7 +108,7 @@ class _Checker:
         self._related: bool | None = None
         self._samples = 0
         self._moves = math.nan
-        self._trained = Window(_BLOCK)
+        self._trained, self._stretch = Window(2 * _BLOCK), Welford()
         self._validations: list[float] = []
 
     def check(self, reading: Reading) -> Finding | None:
@@ -144,13 +153,18 @@ class _Checker:
         mean = sum(self._block) / _BLOCK
         spread = math.sqrt(sum((value - mean) ** 2 for value in self._block) / _BLOCK)
         self._block = []
+        self._stretch.add(mean)
         entropy = self._labels.entropy
         error = max(limits.near * entropy, 2.0 * spread / math.sqrt(_BLOCK))
         if not -error <= mean - entropy <= 2.0 * error + 0.02 * entropy:
             self._since = -1
+            self._stretch.clear()
             return None
         steps = reading.step - self._since
-        if steps < limits.patience or not self._is_unrelated or not self._tries():
+        mean = self._stretch.mean
+        if steps < limits.patience or abs(mean - entropy) > limits.near * entropy or self._stretch.count < 4:
+            return None
+        if not self._is_unrelated or not self._tries():
             return None
         return self._found(
             reading,
@@ -166,7 +180,7 @@ class _Checker:
     def _by_heart(self, reading: Reading) -> Finding | None:
         limits, values = self._detector, self._validations
         entropy = self._labels.entropy
-        if len(values) < 4 or not self._is_unrelated or len(self._trained) < _BLOCK:
+        if len(values) < 5 or not self._is_unrelated or len(self._trained) < _BLOCK:
             return None
         if self._trained.median > limits.learned * entropy or min(values) < 0.995 * entropy:
             return None

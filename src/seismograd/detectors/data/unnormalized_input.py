@@ -83,7 +83,7 @@ class _Checker:
         self._detector = detector
         self._input: Mapping[str, Any] | None = None
         self._labels, self._numbers = Labels(), Numbers()
-        self._values: deque[float] = deque(maxlen=50)
+        self._values: deque[float] = deque(maxlen=30)
         self._losses: deque[float] = deque(maxlen=5)
         self._first, self._start, self._last = math.nan, -1, math.nan
         self._told = False
@@ -143,14 +143,14 @@ class _Checker:
         now = median(list(self._values)[-9:])
         evidence = {"first_loss": self._first, "loss": now, "chance": size, "excess": limits.excess}
         if self._first > limits.excess * size and passed >= 10:
-            still = (passed >= 20 and now > 2.0 * size) or (60 <= passed <= 200 and now > size)
+            still = (passed >= 20 and now > 2.0 * size) or (60 <= passed <= 200 and now > 0.97 * size)
             effect = (
                 f"the first loss was {number(self._first)}, {number(self._first / size)} times that of {nothing}"
                 f" ({number(size)}), and it is {number(now)} after {passed} steps"
             )
             return self._found(reading, Severity.WARNING if still else Severity.INFO, effect, evidence)
-        if passed >= limits.patience and len(self._values) == 50:
-            mean = sum(self._values) / 50
+        if passed >= limits.patience and len(self._values) >= 20:
+            mean = sum(self._values) / len(self._values)
             if mean > 0.97 * chance:
                 effect = (
                     f"after {passed} steps the loss is {number(mean)}, what knowing nothing costs ({number(chance)})"
@@ -163,14 +163,14 @@ class _Checker:
         assert one is not None
         name = f"`{one['module']}`" if one["module"] else "the first layer"
         largest, smallest = float(one["largest"]), float(one["smallest"])
-        column = f"column {int(one['column'])}" if one["shape"][1] > 1 and len(one["shape"]) == 2 else "its values"
+        column = f"column {int(one['column'])} of " if one["shape"][1] > 1 and len(one["shape"]) == 2 else ""
         if largest > limits.large:
-            scale = f"{column} of what goes into {name} is of size {number(largest)}"
+            scale = f"{column}what goes into {name} is of size {number(largest)}"
             scale += f" (from {number(one['low'])} to {number(one['high'])})"
         elif largest < limits.small:
             scale = f"what goes into {name} is of size {number(largest)} at most"
         else:
-            scale = f"{column} of what goes into {name} is {number(largest / smallest)} times as large as another"
+            scale = f"{column}what goes into {name} is {number(largest / smallest)} times as large as another"
         message = f"The inputs are not normalised: {scale}; {effect}."
         numbers = {key: float(one[key]) for key in ("mean", "std", "low", "high", "largest", "smallest")}
         limit = {"limit": limits.large if largest > limits.large else limits.small}

@@ -27,13 +27,16 @@ class UnshuffledData:
     How it is judged
     ----------------
     By the labels of the samples, in the order in which they come. In a shuffled run neighbours differ as often as
-    any two samples do. Here they differ less than `within` times as often, inside batches as well as from the end of
-    one batch to the beginning of the next, over `batches` batches and `labels` labels, of which no class has more
-    than three quarters. A sampler that fills each batch with a few classes of its own choice
-    is fine: its next batch has others. So is an unshuffled loader over data that are mixed already, and a batch
-    that holds all data. For numbers: the means of the batches rise (or fall) all the way through
-    at least two passes over the data, the spread within a batch being less than `spread` of the whole. That is
-    only told of, unless the loss leaps to three times its size at five such beginnings on end.
+    any two samples do. Here they differ less than `within` times as often inside batches, and each batch goes on where
+    the one before ended, or with a higher class, more often than chance would have it; over `batches` batches and
+    `labels` labels, of which no class has more than `most`. Where only single steps are read, nine of ten batches
+    have to be of one class, of three or more. A sampler that fills each batch with a few classes of its own choice is
+    fine: its next batch has others. So is an unshuffled loader over data that are mixed already, and a batch that
+    holds all data.
+
+    For numbers: the means of the batches rise (or fall) all the way through at least two passes over the data, the
+    spread within a batch being less than `spread` of the whole. That is only told of, unless the loss leaps to three
+    times its size at five such beginnings on end.
 
     What to try
     -----------
@@ -55,6 +58,7 @@ class UnshuffledData:
     within: float = 0.25
     batches: int = 10
     labels: int = 80
+    most: float = 0.92
     spread: float = 0.3
 
     def start(self) -> _Checker:
@@ -72,6 +76,8 @@ class _Batch:
     pairs: int
     between: int
     """Whether the first label differs from the last one of the batch before."""
+    rises: int
+    """Whether it is the same or higher."""
     borders: int
     """0 where the batch before was not seen."""
 
@@ -83,6 +89,7 @@ class _Batch:
             differ,
             len(labels) - 1,
             int(before is not None and before != labels[0]),
+            int(before is not None and before <= labels[0]),
             int(before is not None),
         )
 
@@ -90,12 +97,12 @@ class _Batch:
 class _Order:
     """The last batches, and the sums over them."""
 
-    __slots__ = ("batches", "between", "borders", "counts", "inside", "pairs", "pure")
+    __slots__ = ("batches", "between", "borders", "counts", "inside", "pairs", "pure", "rises")
 
     def __init__(self) -> None:
         self.batches: deque[_Batch] = deque()
         self.counts: Counter[int] = Counter()
-        self.inside = self.pairs = self.between = self.borders = self.pure = 0
+        self.inside = self.pairs = self.between = self.borders = self.pure = self.rises = 0
 
     def add(self, batch: _Batch) -> None:
         self.batches.append(batch)
@@ -103,12 +110,20 @@ class _Order:
         if len(self.batches) > _WINDOW:
             self._count(self.batches.popleft(), -1)
 
+    def goes_on(self, mixture: float) -> bool:
+        """Whether batches go on where the one before ended, or rise, more often than chance lets them."""
+        between, rises = self.between / self.borders, self.rises / self.borders
+        sure = 3.5 / math.sqrt(self.borders)
+        stays = between < 0.6 * mixture and mixture - between > sure * math.sqrt(mixture * (1.0 - mixture))
+        return stays or rises - 0.55 > 0.5 * sure
+
     def _count(self, batch: _Batch, sign: int) -> None:
         for label, count in batch.counts.items():
             self.counts[label] += sign * count
         self.inside += sign * batch.inside
         self.pairs += sign * batch.pairs
         self.between += sign * batch.between
+        self.rises += sign * batch.rises
         self.borders += sign * batch.borders
         self.pure += sign * (len(batch.counts) == 1)
 
@@ -147,11 +162,17 @@ class _Checker:
     def _judge(self, reading: Reading) -> Finding | None:
         limits, order = self._detector, self._order
         seen, total = order.counts, sum(order.counts.values())
-        if total < limits.labels or order.borders < limits.batches - 2 or order.inside > limits.within * order.pairs:
+        if total < limits.labels or order.inside > limits.within * order.pairs:
             return None
         mixture = 1.0 - sum((count / total) ** 2 for count in seen.values())
-        inside, between = order.inside / order.pairs, order.between / order.borders
-        if max(inside, between) > limits.within * mixture or max(seen.values()) > 0.75 * total:
+        inside = order.inside / order.pairs
+        if inside > limits.within * mixture or max(seen.values()) > limits.most * total:
+            return None
+        if order.borders >= limits.batches - 2:
+            sorted_ = order.goes_on(mixture)
+        else:
+            sorted_ = len(+seen) >= 3 and order.pure >= 0.9 * len(order.batches)
+        if not sorted_:
             return None
         count, pure = len(order.batches), order.pure
         kind = f"{pure} of the last {count} batches hold one class only" if 2 * pure > count else "labels come in order"
@@ -162,7 +183,6 @@ class _Checker:
         )
         evidence = {
             "neighbours_differ": inside,
-            "batches_differ": between,
             "shuffled": mixture,
             "limit": limits.within,
             "pure_batches": pure,
