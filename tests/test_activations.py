@@ -159,3 +159,14 @@ def test_torch_tensors_are_taken_as_they_come():
     torch = pytest.importorskip("torch")
     values = torch.zeros(32, 4, dtype=torch.bfloat16, requires_grad=True)
     assert issues(lambda: values)[0].startswith("Dead: 100%")
+
+
+def test_saturation_is_judged_by_unit(rng):
+    """Six of ten values at a bound, in every unit: each of them still answers, and none is stuck."""
+
+    def draw():
+        return np.where(rng.random((32, 20)) < 0.6, 1.0, rng.uniform(-0.9, 0.9, (32, 20)))
+
+    assert issues(draw) == []
+    stuck = np.ones(20) * (np.arange(20) < 12)
+    assert issues(lambda: np.where(stuck > 0, 1.0, draw()))[0].startswith("Saturated: 60% of the units (12 of 20)")

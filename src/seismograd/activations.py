@@ -11,6 +11,7 @@ import numpy as np
 from seismograd.stats.arrays import FloatArray, to_array
 
 _MARGIN = 0.01  # how close to a bound counts as pinned to it
+_FLAT = 0.9  # a unit is saturated when this share of its values is pinned
 _MIN_SAMPLES = 32  # a healthy ReLU unit may well rest on a handful of samples
 
 
@@ -48,7 +49,7 @@ class ActivationStats:
             min_val=float(finite.min()),
             max_val=float(finite.max()),
             num_zeros=int(np.sum(finite == 0)),
-            num_saturated=_pinned(values, finite, unit_axis),
+            num_saturated=int(np.sum(_pinned(values, unit_axis))),
             total_elements=values.size,
             num_nonfinite=values.size - int(known.sum()),
             num_samples=values.shape[0] if values.ndim > 1 else 1,
@@ -59,9 +60,9 @@ class ActivationMonitor:
     """Keeps the last `window_size` statistics of each layer and says which layers are ill.
 
     A unit is dead when it fired on no sample of the window: half of a healthy ReLU layer is zero at any moment, but
-    not the same half. An activation is saturated when it sits within 1 % of the bounds of a bounded function, and the
-    window shows that there are bounds: all values in [-1, 1] or [0, 1], and the outer bound reached. A ReLU's zeros
-    are not saturation, nor is a row of probabilities that add up to one.
+    not the same half. It is saturated when it sits within 1 % of the bounds of a bounded function on 90 % of the
+    window's values, and the window shows that there are bounds: all values in [-1, 1] or [0, 1], and the outer bound
+    reached. A ReLU's zeros are not saturation, nor is a row of probabilities that add up to one.
 
     The units lie on the last axis of two or three (`(samples, units)`, `(samples, positions, units)`) and on the
     second of more (`(samples, channels, height, width)`); one axis is one sample. `unit_axis` says otherwise.
@@ -75,6 +76,7 @@ class ActivationMonitor:
         self.saturation_limit = saturation_limit
         self.history: dict[str, deque[ActivationStats]] = {}
         self._silent: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = {}  # records since each unit last fired
+        self._pinned: dict[str, deque[FloatArray]] = {}  # for each record, the share of each unit's values
 
     def record(self, layer_name: str, activations: Any, *, unit_axis: int | None = None) -> None:
         """Adds one step's activations of a layer; an empty array is no measurement and adds nothing."""
@@ -85,9 +87,11 @@ class ActivationMonitor:
         silent = self._silent.get(layer_name)
         if silent is None or silent.shape != fired.shape:  # other units than before: the window starts again
             self.history[layer_name] = deque(maxlen=self.window_size)
+            self._pinned[layer_name] = deque(maxlen=self.window_size)
             silent = np.zeros(fired.shape, np.int64)
         self._silent[layer_name] = np.where(fired, 0, silent + 1)
         self.history[layer_name].append(ActivationStats.of(values, unit_axis))
+        self._pinned[layer_name].append(_rows(_pinned(values, unit_axis).astype(np.float64), unit_axis).mean(axis=0))
 
     def diagnose(self) -> dict[str, list[str]]:
         """What is wrong, by layer; healthy layers are absent."""
@@ -107,9 +111,12 @@ class ActivationMonitor:
             issues.append(f"Dead: {share} fired on none of {samples} samples")
 
         low, high = min(stats.min_val for stats in window), max(stats.max_val for stats in window)
-        pinned = sum(stats.num_saturated for stats in window) / total
-        if _bounded(low, high) and pinned > self.saturation_limit:
-            issues.append(f"Saturated: {pinned:.0%} of the values lie within 1 % of the bounds")
+        sizes = [stats.total_elements for stats in window]
+        shares = np.average(np.stack(self._pinned[layer]), axis=0, weights=sizes)
+        flat = int(np.sum(shares >= _FLAT))
+        if _bounded(low, high) and flat / shares.size > self.saturation_limit:
+            share = f"{flat / shares.size:.0%} of the units ({flat} of {shares.size})"
+            issues.append(f"Saturated: {share} lie within 1 % of the bounds on nearly every sample")
         return issues
 
 
@@ -146,15 +153,17 @@ def _bounded(low: float, high: float) -> bool:
     return low >= -1 and high <= 1 and max(high, -low) >= 1 - _MARGIN
 
 
-def _pinned(values: FloatArray, finite: FloatArray, unit_axis: int | None) -> int:
-    low, high = float(finite.min()), float(finite.max())
-    if not _bounded(low, high):
-        return 0
-    if low < 0:
-        return int(np.sum(np.abs(finite) >= 1 - _MARGIN))
+def _pinned(values: FloatArray, unit_axis: int | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which values are pinned to a bound."""
+    none = np.zeros(values.shape, np.bool_)
+    finite = values[np.isfinite(values)]
+    if not finite.size or not _bounded(float(finite.min()), float(finite.max())):
+        return none
+    if finite.min() < 0:
+        return np.abs(values) >= 1 - _MARGIN
     if _adds_up(_rows(values, unit_axis)) or _adds_up(values):  # over the classes, or the keys of an attention
-        return 0
-    return int(np.sum((finite >= 1 - _MARGIN) | ((finite <= _MARGIN) & (finite > 0))))
+        return none
+    return (values >= 1 - _MARGIN) | ((values <= _MARGIN) & (values > 0))
 
 
 def _adds_up(values: FloatArray) -> bool:

@@ -28,9 +28,16 @@ class FunctionalNet(nn.Module):
 
 @sick("lr-too-high")
 def rate_kills_all_relus() -> sg.TrainingDebugger:
-    """SGD at 10: the first update throws every hidden unit below zero, and the loss stays flat ever after."""
-    model = mlp(20, 64, 64, 4)
-    return fit(model, torch.optim.SGD(model.parameters(), lr=10.0), *data.blobs(), 400)
+    """Adam at 0.5: within a few updates no hidden unit fires any more, and the loss stays flat ever after."""
+    model = FunctionalNet()
+    return fit(model, torch.optim.Adam(model.parameters(), lr=0.5), *data.images(), 400)
+
+
+@sick("lr-too-high")
+def momentum_kills_relus() -> sg.TrainingDebugger:
+    """SGD at 1.0 with momentum: the loss survives it, the second convolution does not."""
+    model = FunctionalNet()
+    return fit(model, torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9), *data.images(), 200)
 
 
 @sick("lr-too-high", "lr-jump")
@@ -58,9 +65,9 @@ def biases_far_below_zero() -> sg.TrainingDebugger:
 
 @sick("dead-units")
 def most_channels_dead() -> sg.TrainingDebugger:
-    """A convolution whose biases start at -3: a few channels are left."""
+    """A convolution whose biases start below zero: a few channels are left."""
     model = FunctionalNet()
-    nn.init.constant_(model.conv2.bias, -1.5)
+    nn.init.constant_(model.conv2.bias, -0.9)
     return fit(model, torch.optim.Adam(model.parameters(), lr=1e-4), *data.images(noise=0.2), 60)
 
 

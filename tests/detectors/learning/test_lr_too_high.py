@@ -63,3 +63,27 @@ def test_the_advice_follows_from_the_update_that_began_it():
     [finding] = judge_all([reading(step, loss, ratio) for step, (loss, ratio) in enumerate(losses)], [LrTooHigh()])
     assert finding.evidence["ratio"] == 2.0
     assert 0.01 <= finding.evidence["suggested_lr"] <= 0.1
+
+
+def test_updates_that_kill_a_layer_which_lived(lab):
+    from seismograd.records import Reading
+
+    def look(step, fired, **more):
+        layer = {"name": "act", "after": "fc1", "units": 64, "fired": fired, "blocks": True, "last": False} | more
+        return Reading(step, facts={"activations": {"layers": [layer]}})
+
+    def story(ratio=0.3, decay=0.0, first=64, **more):
+        for step in range(20):
+            loss, dead = 2.3, step >= 8
+            yield lab.reading(step, loss=loss, lr=3.0, update_ratio=0.0 if dead else ratio, update_decay=decay)
+            yield look(step, 0 if dead else first, **more)
+
+    finding, *_ = lab.run(LrTooHigh(), story())
+    assert (finding.severity, finding.step) == ("critical", 12)
+    assert "All 64 units behind `fc1` have been dead since" in finding.message
+    assert lab.run(LrTooHigh(), story(ratio=0.04)) == []
+    assert lab.run(LrTooHigh(killed=0.01), story(ratio=0.04))
+    assert lab.run(LrTooHigh(), story(decay=1.0)) == []
+    assert lab.run(LrTooHigh(), story(first=0)) == [], "it never lived"
+    assert lab.run(LrTooHigh(), story(blocks=False)) == []
+    assert lab.run(LrTooHigh(), story(last=True)) == []

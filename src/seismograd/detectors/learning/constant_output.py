@@ -123,18 +123,22 @@ class _Checker:
             " `nn.CrossEntropyLoss()`.",
             "Otherwise give the last layer one output for each class, and `dim` the axis of the classes.",
         ]
-        evidence = {"shape": list(shape), "op": op, "reason": "softmax-of-one"}
+        evidence = {"shape": list(shape), "op": op, "limit": 1, "reason": "softmax-of-one"}
         where = Where(module=single["module"] or None, op=single["op"], phase="forward")
         return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=where)
 
     def _found(self, reading: Reading, model: Mapping[str, Any]) -> Finding:
         story = self._stories[model["name"]]
-        message = f"`{model['name']}` gives the same output for all {model['rows']} samples of a batch"
-        message += f", since step {story.since}" if story.varied else ", from the first step on"
-        message += f", although they differ: by {number(model['spread'])} of its size."
+        spread = model["spread"]
+        alike = f"to within {number(spread)} of its size" if spread > 0.0 else "to the last bit"
+        since = f"since step {story.since}" if story.varied else "from the first step on"
+        message = (
+            f"`{model['name']}` gives the same output for all {model['rows']} samples of a batch, {alike}, {since},"
+            " although the inputs differ."
+        )
         evidence = {
             "model": model["name"],
-            "spread": model["spread"],
+            "spread": spread,
             "limit": self._detector.spread,
             "size": model["size"],
             "rows": model["rows"],

@@ -89,8 +89,8 @@ class _Story:
     """Looks in a row at which too many were dead."""
     since: int = 0
     """The step after the last look at which it was well."""
-    lr: float = math.nan
-    """The learning rate then."""
+    lr: float = 0.0
+    """The highest learning rate between that look and the next."""
 
 
 class _Checker:
@@ -98,16 +98,17 @@ class _Checker:
 
     def __init__(self, detector: DeadUnits) -> None:
         self._detector = detector
-        self._lr = math.nan
+        self._lr = 0.0  # the highest since the last look
         self._stories: dict[str, _Story] = {}
 
     def check(self, reading: Reading) -> Finding | None:
-        self._lr = max(rates(reading.scalars), default=self._lr)
+        self._lr = max([self._lr, *rates(reading.scalars)])
         facts = reading.facts.get("activations")
         if facts is None:
             return None
         samples = reading.facts.get("outputs", {}).get("samples", 0)
         dead = [layer for layer in facts["layers"] if "dead" in layer and self._is_dead(layer, reading.step, samples)]
+        self._lr = 0.0
         return self._found(reading, dead, facts["window"]) if dead else None
 
     def _is_dead(self, layer: Mapping[str, Any], step: int, samples: int) -> bool:
@@ -118,7 +119,9 @@ class _Checker:
         story.silent = 0 if layer["fired"] else story.silent + 1
         story.many = story.many + 1 if many else 0
         if layer["fired"] and not many:
-            story.since, story.lr = step + 1, self._lr
+            story.since = step + 1
+        elif 1 in (story.silent, story.many):
+            story.lr = self._lr
         if layer["gate"]:
             return False
         if story.silent >= limits.looks and layer["still"] >= _AT_LEAST:
@@ -134,9 +137,10 @@ class _Checker:
         samples = worst["still"] if whole else window
         born_dead = worst["never"] > 0.9 * count
         place = worst["after"] or worst["name"]
+        many = "The only unit" if units == 1 else f"{'All' if whole else f'{count} of the'} {units} units"
         message = (
-            f"{'All' if whole else f'{count} of the'} {units} units behind `{place}` ({worst['op']}) are dead:"
-            f" they fired on none of the last {samples} samples,"
+            f"{many} behind `{place}` ({worst['op']}) {'is' if units == 1 else 'are'} dead and fired on none of the"
+            f" last {samples} samples,"
         )
         message += " from the first step on." if born_dead else f" since about step {story.since}."
         if not born_dead and story.lr > 0.0:
@@ -158,7 +162,7 @@ class _Checker:
             "blocks": severed,
             "layers": [[layer["name"], _count(layer), layer["units"]] for layer in dead],
         }
-        if not born_dead:
+        if not born_dead and story.lr > 0.0:
             evidence["lr"] = story.lr
         where = Where(module=place, op=f"aten.{worst['op']}", phase="forward")
         severity = Severity.CRITICAL if severed else Severity.WARNING

@@ -144,7 +144,7 @@ class _Checker:
         values = np.sort(ratios[rows])
         most = float(values[int(0.4 * (len(values) - 1))])  # six of ten move at least so much
         decay, norms = column(table, "decay"), column(table, "norm")
-        decays = decay is not None and norms is not None and bool(np.median(decay[rows] / norms[rows]) > 0.5)
+        decays = decay is not None and norms is not None and bool(np.mean(decay[rows] > 0.5 * norms[rows]) > 0.5)
         if most > self._strongest[0] and not decays:
             at = int(rows[int(np.argmax(ratios[rows]))])
             lr = self._last_lr or max(rates(reading.scalars))
