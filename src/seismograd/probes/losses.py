@@ -27,6 +27,7 @@ _GRAPHS = 8
 """So many graphs are searched for stacked layers: a model does not change its shape."""
 
 _ROWS = 64
+_MOST_PLACES = 64
 
 _CLASSES = ("cross_entropy_loss", "nll_loss_nd")
 _REGRESSION = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -60,6 +61,7 @@ class Losses(Onlooker):
         self._sent: list[_Call] = []
         self._stacks: list[dict[str, Any]] = []
         self._graphs = 0
+        self._places: dict[Spot, dict[str, Any]] = {}
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -79,7 +81,7 @@ class Losses(Onlooker):
             "target_dtype": _dtype(target),
             "reduction": _REDUCTIONS[reduction] if isinstance(reduction, int) and 0 <= reduction < 3 else "mean",
         }
-        call = _Call(name, function._sequence_nr(), chain(sys._getframe(1)), told)
+        call = _Call(name, function._sequence_nr(), chain(sys._getframe(1), 1), told)
         if given.numel() and target.numel():
             _measure(call, given, target, args)
         self._calls.append(call)
@@ -87,7 +89,7 @@ class Losses(Onlooker):
     def loss_failed(self, name: str, args: Sequence[Any], error: Exception) -> Mapping[str, Any] | None:
         lines = str(error).splitlines() or [""]
         failed: dict[str, Any] = {"name": name, "error": f"{type(error).__name__}: {lines[0]}"}
-        failed.update(_place(chain(sys._getframe(1))))
+        failed.update(self._place(chain(sys._getframe(1), 1)))
         given, target = (*args[:2], None, None)[:2]
         if isinstance(given, Tensor) and type(given) in (Tensor, nn.Parameter) and type(target) is Tensor:
             failed.update(shape=list(given.shape), dtype=_dtype(given), makers=makers_of(given.grad_fn))
@@ -131,7 +133,7 @@ class Losses(Onlooker):
         calls: list[dict[str, Any]] = []
         for at, call in enumerate(sent):
             measured = {name: values[f"loss/{at}/{name}"][0] for name in call.values}
-            calls.append({"name": call.name, **_place(call.place), **call.told, **measured})
+            calls.append({"name": call.name, **self._place(call.place), **call.told, **measured})
         told: dict[str, Any] = {}
         if calls:
             told["calls"] = calls
@@ -140,15 +142,20 @@ class Losses(Onlooker):
         return told or None
 
     def close(self) -> None:
-        self._calls, self._sent = [], []
+        self._calls, self._sent, self._places = [], [], {}
 
-
-def _place(spots: Sequence[Spot]) -> dict[str, Any]:
-    """The user's line."""
-    if not spots:
-        return {}
-    source = spots[0].source
-    return {"file": spots[0].file, "line": spots[0].line, "code": None if source is None else source.strip()}
+    def _place(self, spots: Sequence[Spot]) -> dict[str, Any]:
+        """The user's line."""
+        if not spots:
+            return {}
+        known = self._places.get(spots[0])
+        if known is None:
+            if len(self._places) >= _MOST_PLACES:
+                self._places.clear()
+            source = spots[0].source
+            known = {"file": spots[0].file, "line": spots[0].line, "code": None if source is None else source.strip()}
+            self._places[spots[0]] = known
+        return known
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------
