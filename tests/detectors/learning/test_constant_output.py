@@ -55,9 +55,9 @@ def test_on_its_limit(lab):
 
 
 def test_a_softmax_over_one_element(lab):
-    single = {"module": "head", "op": "aten._softmax", "shape": [32, 1]}
+    single = {"module": "head", "op": "aten.softmax", "shape": [32, 1]}
     finding, *_ = lab.run(ConstantOutput(), looks([0.5] * 5, singles=[single]))
     assert (finding.step, finding.where.module) == (2, "head")
     assert finding.message.startswith("The softmax in `head` runs over an axis with a single element (shape (32, 1))")
-    loss = {"module": None, "op": "aten._log_softmax", "shape": [32, 1]}
+    loss = {"module": None, "op": "aten.log_softmax", "shape": [32, 1]}
     assert "log_softmax runs" in lab.run(ConstantOutput(), looks([0.5] * 5, singles=[loss]))[0].message
