@@ -311,3 +311,23 @@ def generator_every_fifth_step() -> sg.TrainingDebugger:
                 F.softplus(-critic(fake)).mean().backward()
                 of_generator.step()
     return watch
+
+
+@healthy()
+def reptile_one_step_a_task() -> sg.TrainingDebugger:
+    """Meta-learning: each of a few tasks begins at the same weights, which move after all of them."""
+    model = mlp(1, 32, 1)
+    start = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for _ in range(20):
+            ends = []
+            for _ in range(5):
+                model.load_state_dict(start)
+                x, phase = 6 * torch.rand(32, 1) - 3, 3 * torch.rand(1)
+                optimizer.zero_grad()
+                F.mse_loss(model(x), torch.sin(x + phase)).backward()
+                optimizer.step()
+                ends.append(copy.deepcopy(model.state_dict()))
+            start = {name: torch.stack([end[name] for end in ends]).mean(0) for name in start}
+    return watch

@@ -300,6 +300,22 @@ def hard_codes() -> sg.TrainingDebugger:
     return fit(model, torch.optim.Adam(model.parameters(), lr=1e-2))
 
 
+@sick("frozen-parameter")
+def loaded_at_every_step() -> sg.TrainingDebugger:
+    """The checkpoint is loaded inside the loop."""
+    x, y = data.blobs(256, 8, 3)
+    model = Classifier()
+    checkpoint = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for xb, yb in data.batches(x, y, 40):
+            model.load_state_dict(checkpoint)
+            optimizer.zero_grad()
+            F.cross_entropy(model(xb), yb).backward()
+            optimizer.step()
+    return watch
+
+
 # -- ineffective-freeze ------------------------------------------------------------------------------------------------
 
 

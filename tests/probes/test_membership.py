@@ -213,6 +213,21 @@ def test_an_old_gradient_that_goes_on(to_none):
     assert ("stale" in told) is not to_none
 
 
+def test_weights_that_are_put_back_before_each_step():
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
+    kept = {name: value.clone() for name, value in model.state_dict().items() if name.startswith("0")}
+
+    def put_back(step):
+        model.load_state_dict(kept, strict=False)
+
+    def loss(x, y):
+        return F.cross_entropy(model(torch.cat([x, x, x[:, :2]], 1)), y)
+
+    *_, told = train(model, sgd(model), 6, each=put_back, loss=loss)
+    assert told["restored"] == {"names": ["0.weight"], "times": 5, "of": 1}  # `1.weight` has too few elements
+    assert "restored" not in train(model, sgd(model), 6, loss=loss)[-1]
+
+
 def test_an_optimizer_of_copies():
     model, other = Net(), Net()
     *_, told = train(model, sgd(other))

@@ -25,6 +25,9 @@ _MOST_SUSPECTS = 64
 _SLICE = 64
 """So many elements of a suspect are kept, to see whether someone changes it by hand."""
 
+_MOST_WEIGHTS, _FEW = 16, 16
+"""Of so many weights the first elements are compared from step to step, to see whether someone puts them back."""
+
 _MOST_NAMES = 32
 _MEANT = "requiresgrad"
 
@@ -57,6 +60,9 @@ class Membership(Onlooker):
         self._asked: list[str] = []  # those whose change is on its way in the pack
         self._steps: dict[int, list[int]] = {}  # by optimizer: how many, and how many with any gradient
         self._versions: dict[str, int] = {}
+        self._around: dict[int, list[Any]] = {}  # by optimizer: names of weights, some elements before a step and after
+        self._put_back: dict[str, Tensor] = {}
+        self._restored: Counter[str] = Counter()  # how often in a row a weight was put back before the next step
         self._inputs: set[tuple[int, int]] = set()
         self._place: dict[str, Any] | None = None
 
@@ -123,6 +129,7 @@ class Membership(Onlooker):
         members = roster.members[index] if index < len(roster.members) else set()
         held = [(roster.names[at], roster.parameters[at]) for at in members if roster.parameters[at].grad is not None]
         counts[1] += bool(held)
+        self._note_start(index, members)
         self._versions = {
             name: parameter._version
             for name, parameter in held
@@ -130,6 +137,10 @@ class Membership(Onlooker):
         }
 
     def step_ended(self, optimizer: Optimizer) -> None:
+        index = self._index(optimizer)
+        if index is not None and index in self._around:
+            places = self._around[index][0]
+            self._around[index][2] = _rows([self.watched.roster.parameters[at] for at in places])
         if not self._versions:
             return
         roster = self.watched.roster
@@ -160,12 +171,17 @@ class Membership(Onlooker):
             self._samples[name] = (reference, now)
         if changed:
             pack.add("parameters/changed", changed)
+        if self._put_back:
+            pack.add("parameters/restored", list(self._put_back.values()))
 
     def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
         for name, changed in zip(self._asked, values.get("parameters/changed", ()), strict=False):
             if changed:
                 self._moved.add(name)
         self._asked = []
+        for name, back in zip(self._put_back, values.get("parameters/restored", ()), strict=False):
+            self._restored[name] = self._restored[name] + 1 if back else 0
+        sampled, self._put_back = len(self._put_back), {}
         if not self._heard:
             return None
         self._heard = False
@@ -205,6 +221,9 @@ class Membership(Onlooker):
         stale = [name for name, times in self._stale.items() if times >= 2]
         if stale:
             told["stale"] = {"names": stale[:_MOST_NAMES], "count": len(stale), "times": max(self._stale.values())}
+        restored = {name: times for name, times in self._restored.items() if times >= 3}
+        if restored:
+            told["restored"] = {"names": list(restored), "times": min(restored.values()), "of": sampled}
         claims = self._tell_claims(holders, roster, flags)
         if claims:
             told["claims"] = claims
@@ -213,6 +232,7 @@ class Membership(Onlooker):
     def close(self) -> None:
         self._roster = None
         self._samples.clear()
+        self._around.clear()
         self._inputs.clear()
 
     # -- what was called -----------------------------------------------------------------------------------------
@@ -235,6 +255,21 @@ class Membership(Onlooker):
         for span in spans:
             if not span.module.training and (path := holders.by_id.get(id(span.module))) is not None:
                 self._silent.add(path)
+
+    def _note_start(self, index: int, members: set[int]) -> None:
+        """Whether weights that the last step moved are, at the beginning of this one, where they were before it."""
+        roster = self.watched.roster
+        weights = [at for at in sorted(members) if _is_weight(roster.parameters[at])]
+        weights = [at for at in weights if roster.parameters[at].device == roster.parameters[weights[0]].device]
+        places = weights[:: len(weights) // _MOST_WEIGHTS + 1]
+        if not places:
+            return
+        now = _rows([roster.parameters[at] for at in places])
+        known = self._around.get(index)
+        if known is not None and known[0] == places and known[2] is not None and now.shape == known[1].shape:
+            back = (now == known[1]).all(1) & (known[1] != known[2]).any(1)
+            self._put_back |= dict(zip([roster.names[at] for at in places], back.float().unbind(0), strict=True))
+        self._around[index] = [places, now, None]
 
     # -- what is reached and not held ----------------------------------------------------------------------------
 
@@ -504,6 +539,15 @@ def _claim(attributes: Mapping[str, Any], more: Sequence[str]) -> str | None:
         if plain in ("requiregradient", "requiresgradient", "requiresgradients", "reguiresgrad", "requriesgrad"):
             return name
     return None
+
+
+def _is_weight(parameter: Tensor) -> bool:
+    plain = type(parameter) in (nn.Parameter, Tensor) and parameter.requires_grad and parameter.is_contiguous()
+    return plain and parameter.ndim >= 2 and parameter.numel() >= _FEW
+
+
+def _rows(weights: Sequence[Tensor]) -> Tensor:
+    return torch.stack([weight.detach().view(-1)[:_FEW].float() for weight in weights])
 
 
 def _sample(tensor: Tensor) -> Tensor:

@@ -215,6 +215,16 @@ def test_a_way_without_a_slope():
     assert check(FrozenParameter(looks=4), facts(looks=4, blocked=BLOCKED)) is not None
 
 
+def test_weights_that_are_put_back():
+    restored = {"names": ["0.weight"], "times": 12, "of": 1}
+    finding = check(FrozenParameter(), facts(restored=restored))
+    assert finding.severity is Severity.CRITICAL
+    assert "put back to the same values before the next one, 12 times in a row" in finding.message
+    assert check(FrozenParameter(), facts(restored=restored | {"of": 3})).severity is Severity.WARNING
+    assert check(FrozenParameter(), facts(restored=restored | {"times": 11})) is None
+    assert check(FrozenParameter(restored=11), facts(restored=restored | {"times": 11})) is not None
+
+
 def test_an_optimizer_over_frozen_parameters():
     frozen = optimizer(fed=0, needing=0)
     assert "none has `requires_grad`" in check(FrozenParameter(), facts(optimizers=[optimizer(), frozen])).message

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from seismograd.detectors.loop.spots import backward_line
-from seismograd.detectors.wording import found, names
+from seismograd.detectors.wording import found, names, parameter
 from seismograd.records import Finding, Reading, Severity
 
 
 @dataclass(frozen=True)
 class FrozenParameter:
-    """Parameters sit in the optimizer, but cannot change: what gets to them is exactly zero, or they are frozen.
+    """Parameters sit in the optimizer, but do not change: their gradient is zero always, or someone puts them back.
 
     Why it matters
     --------------
@@ -24,9 +24,10 @@ class FrozenParameter:
     ----------------
     In `looks` steps every way from the loss to them leads through an op without a slope (`round`, `floor`, `ceil`,
     `trunc`, `sign`), whose derivative is zero by definition; critical where that is `most` of what should be trained.
-    A straight-through estimator has another way, and is fine. Or an optimizer has stepped `steps` times, and none of
-    its parameters needs a gradient or ever had one. Frozen parameters next to others that are trained are nobody's
-    mistake.
+    A straight-through estimator has another way, and is fine. Or weights that every step moves are back at the same
+    values, bit for bit, before the next one, `restored` times in a row: someone puts them back. Or an optimizer has
+    stepped `steps` times, and none of its parameters needs a gradient or ever had one. Frozen parameters next to others
+    that are trained are nobody's mistake.
 
     What to try
     -----------
@@ -47,6 +48,7 @@ class FrozenParameter:
 
     looks: int = 5
     steps: int = 10
+    restored: int = 12
     most: float = 0.5
 
     def start(self) -> _Checker:
@@ -64,6 +66,9 @@ class _Checker:
         blocked = facts.get("blocked")
         if blocked and facts["looks"] >= limits.looks:
             return self._flat(reading, facts, blocked)
+        restored = facts.get("restored")
+        if restored and restored["times"] >= limits.restored:
+            return self._restored(reading, restored)
         for optimizer in facts["optimizers"]:
             idle = optimizer["parameters"] and not optimizer["fed"] and not optimizer["needing"]
             if idle and optimizer["steps"] >= limits.steps:
@@ -91,6 +96,24 @@ class _Checker:
         ]
         severity = Severity.CRITICAL if share >= self._detector.most else Severity.WARNING
         where = backward_line(facts, parameter=blocked["names"][0])
+        return found(self._detector, reading, severity, message, evidence, advice=advice, where=where)
+
+    def _restored(self, reading: Reading, restored: Mapping[str, Any]) -> Finding:
+        message = (
+            f"{names(restored['names'])} {'is' if len(restored['names']) == 1 else 'are'} moved by every step and put"
+            f" back to the same values before the next one, {restored['times']} times in a row."
+        )
+        evidence = {
+            "parameters": len(restored["names"]),
+            "times": restored["times"],
+            "limit": self._detector.restored,
+        }
+        advice = [
+            "Look for what sets weights inside the loop or in `forward`: `load_state_dict`, `copy_`, `nn.init`, a"
+            " checkpoint that is loaded at every step. It belongs before the loop."
+        ]
+        severity = Severity.CRITICAL if len(restored["names"]) >= restored["of"] else Severity.WARNING
+        where = parameter(restored["names"][0], "optimizer")
         return found(self._detector, reading, severity, message, evidence, advice=advice, where=where)
 
     def _off(self, reading: Reading, facts: Mapping[str, Any], optimizer: Mapping[str, Any]) -> Finding:
