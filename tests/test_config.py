@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from torch import nn
 import seismograd as sg
 from seismograd.config import find_config
 from seismograd.detectors import DEFAULT
+from seismograd.judge import Judge
 
 
 @pytest.fixture
@@ -45,6 +48,24 @@ def test_limits_of_a_detector_are_set(project):
     assert adjusted["overfitting"].validations == 99
     assert next(d for d in DEFAULT if d.id == "overfitting").validations != 99
     assert len(adjusted) == len(DEFAULT)
+
+
+@pytest.mark.parametrize("detector", DEFAULT, ids=lambda detector: detector.id)
+def test_every_limit_of_every_detector_can_be_set(project, detector):
+    limits = {part.name: getattr(detector, part.name) for part in fields(detector)}
+    changed = {name: value + 1 if isinstance(value, int) else value * 2 + 1e-9 for name, value in limits.items()}
+    lines = "".join(f"{name} = {value!r}\n" for name, value in changed.items())
+    project(f"[tool.seismograd.limits.{detector.id}]\n{lines}")
+    adjusted = {each.id: each for each in find_config().apply(DEFAULT)}
+    assert adjusted.pop(detector.id) == replace(detector, **changed)
+    assert list(adjusted.values()) == [each for each in DEFAULT if each.id != detector.id]
+
+
+def test_every_finding_can_be_ignored(project):
+    for detector in DEFAULT:
+        project(f'[tool.seismograd]\nignore = ["{detector.id}"]\n')
+        asked = Judge(DEFAULT, ignore=find_config().ignore).detectors
+        assert [each.id for each in asked] == [each.id for each in DEFAULT if each.id != detector.id]
 
 
 @pytest.mark.parametrize(

@@ -83,11 +83,15 @@ def explain(
     import rich.console
     from rich.markdown import Markdown
 
-    from seismograd.reports.pages import pages
+    from seismograd.reports.pages import groups, pages
 
     known = pages()
     if finding is None:
-        _print_table((page.id, page.title) for page in known.values())
+        width = max(map(len, known))
+        for name, own in groups().items():
+            typer.echo(f"{name}:")
+            for page in own:
+                typer.echo(f"  {page.id:{width}}  {page.title}")
         return
     if finding not in known:
         stop(f"there is no finding {finding!r}", finding, known, "seismograd explain lists all of them")

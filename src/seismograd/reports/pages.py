@@ -11,6 +11,8 @@ from seismograd.detectors import DEFAULT
 from seismograd.protocols import Detector
 
 _KNOWN = frozenset(detector.id for detector in DEFAULT)
+GROUPS = ("numerics", "learning", "loop", "data")
+"""The parts of the catalogue, in its order; others follow."""
 _UNDERLINED = re.compile(r"^(\S.*)\n-{3,}$", re.MULTILINE)
 """A heading as docstrings have it."""
 
@@ -26,6 +28,8 @@ class Page:
     needs: tuple[str, ...]
     follows: tuple[str, ...]
     limits: dict[str, Any]
+    group: str = "itself"
+    """The part of the catalogue it stands in, named as its detector's folder."""
 
     def markdown(self, level: int = 1) -> str:
         """The whole page, its title as a heading of that level."""
@@ -72,6 +76,7 @@ def page_of(detector: Detector) -> Page:
         needs=tuple(detector.needs),
         follows=tuple(cause for cause in detector.follows if cause in _KNOWN),
         limits=_limits(detector),
+        group=_group(detector),
     )
 
 
@@ -79,6 +84,20 @@ def pages() -> dict[str, Page]:
     """The pages of all findings that Seismograd can make, by id."""
     every = [*map(page_of, DEFAULT), BLIND_PROBE]
     return {page.id: page for page in sorted(every, key=lambda page: page.id)}
+
+
+def groups() -> dict[str, list[Page]]:
+    """The same pages by the part of the catalogue that they stand in."""
+    found: dict[str, list[Page]] = {name: [] for name in GROUPS}
+    for page in pages().values():
+        found.setdefault(page.group, []).append(page)
+    return {name: own for name, own in found.items() if own}
+
+
+def _group(detector: Detector) -> str:
+    """The folder of its file; your own ones stand apart."""
+    package, _, rest = type(detector).__module__.partition(".detectors.")
+    return rest.partition(".")[0] if package == "seismograd" and "." in rest else "your own"
 
 
 def _limits(detector: Detector) -> dict[str, Any]:
