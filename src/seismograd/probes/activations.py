@@ -50,7 +50,7 @@ class _Layer:
     looks: int = 0
     weight: float = 0.0
     quiet: bool = False
-    """No unit fired at the last look: the next one finds out whether it is the only way through."""
+    """Few units are left, or none: the next look finds out whether it is the only way through."""
     blocks: bool | None = None
 
 
@@ -193,7 +193,7 @@ def _tell(layer: _Layer, numbers: Sequence[float]) -> dict[str, Any]:
     }
     if layer.rectifies:
         fired, dead, never, still = (int(value) for value in numbers)
-        layer.quiet = not fired
+        layer.quiet = not fired or 2 * dead > layer.units
         told |= {"fired": fired, "dead": dead, "never": never, "still": still, "blocks": layer.blocks}
     else:
         flat, stuck = (int(value) for value in numbers)

@@ -69,14 +69,15 @@ def test_updates_that_kill_a_layer_which_lived(lab):
     from seismograd.records import Reading
 
     def look(step, fired, **more):
-        layer = {"name": "act", "after": "fc1", "units": 64, "fired": fired, "blocks": True, "last": False} | more
+        layer = {"name": "act", "after": "fc1", "units": 64, "fired": fired, "blocks": True, "last": False}
+        layer |= {"dead": 64 - fired, "never": 0} | more
         return Reading(step, facts={"activations": {"layers": [layer]}})
 
-    def story(ratio=0.3, decay=0.0, first=64, **more):
+    def story(ratio=0.3, decay=0.0, first=64, left=0, fall=0.0, **more):
         for step in range(20):
-            loss, dead = 2.3, step >= 8
+            loss, dead = 2.3 - fall * step, step >= 8
             yield lab.reading(step, loss=loss, lr=3.0, update_ratio=0.0 if dead else ratio, update_decay=decay)
-            yield look(step, 0 if dead else first, **more)
+            yield look(step, left if dead else first, **more)
 
     finding, *_ = lab.run(LrTooHigh(), story())
     assert (finding.severity, finding.step) == ("critical", 12)
@@ -87,3 +88,6 @@ def test_updates_that_kill_a_layer_which_lived(lab):
     assert lab.run(LrTooHigh(), story(first=0)) == [], "it never lived"
     assert lab.run(LrTooHigh(), story(blocks=False)) == []
     assert lab.run(LrTooHigh(), story(last=True)) == []
+    assert "61 of the 64 units" in lab.run(LrTooHigh(), story(left=3))[0].message
+    assert lab.run(LrTooHigh(), story(left=3, fall=0.05)) == [], "it learns with those that are left"
+    assert lab.run(LrTooHigh(), story(left=12)) == []

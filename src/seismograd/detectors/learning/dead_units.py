@@ -124,16 +124,24 @@ class _Checker:
             story.lr = self._lr
         if layer["gate"]:
             return False
-        if story.silent >= limits.looks and layer["still"] >= _AT_LEAST:
+        if self._is_silent(layer):
             return layer["blocks"] is True or (layer["blocks"] is False and units >= _FEW)
         return story.many >= limits.looks and samples >= limits.samples and not layer["last"]
 
+    def _is_silent(self, layer: Mapping[str, Any]) -> bool:
+        """Whether no unit of it has fired for long enough."""
+        return self._stories[layer["name"]].silent >= self._detector.looks and layer["still"] >= _AT_LEAST
+
+    def _count(self, layer: Mapping[str, Any]) -> int:
+        return int(layer["units"] if self._is_silent(layer) else layer["dead"])
+
     def _found(self, reading: Reading, dead: list[Mapping[str, Any]], window: int) -> Finding:
-        dead.sort(key=lambda layer: (layer["fired"] > 0, not layer["blocks"], -layer["dead"] / layer["units"]))
+        dead.sort(
+            key=lambda layer: (not (self._is_silent(layer) and layer["blocks"]), -self._count(layer) / layer["units"])
+        )
         worst = dead[0]
         story, units = self._stories[worst["name"]], worst["units"]
-        whole = not worst["fired"]
-        count = _count(worst)
+        whole, count = self._is_silent(worst), self._count(worst)
         samples = worst["still"] if whole else window
         born_dead = worst["never"] > 0.9 * count
         place = worst["after"] or worst["name"]
@@ -160,7 +168,7 @@ class _Checker:
             "since": 0 if born_dead else story.since,
             "from_the_start": born_dead,
             "blocks": severed,
-            "layers": [[layer["name"], _count(layer), layer["units"]] for layer in dead],
+            "layers": [[layer["name"], self._count(layer), layer["units"]] for layer in dead],
         }
         if not born_dead and story.lr > 0.0:
             evidence["lr"] = story.lr
@@ -172,10 +180,6 @@ class _Checker:
 
 _AT_LEAST = 32
 """Samples without which nothing is said, even of a layer that is silent as a whole."""
-
-
-def _count(layer: Mapping[str, Any]) -> int:
-    return int(layer["dead"] if layer["fired"] else layer["units"])
 
 
 def _advice(layer: Mapping[str, Any], place: str, lr: float, born_dead: bool) -> list[str]:

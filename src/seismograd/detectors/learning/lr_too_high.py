@@ -30,8 +30,9 @@ class LrTooHigh:
     their own norm, at least twice, and afterwards the loss is well above its start, or has not come down in
     `patience` readings, or is no longer finite. Weights that start at zero do not count, nor do large first steps
     that the loss likes. A hidden layer through which everything passes, and of which no unit fires any more although
-    some did before, was thrown there by the updates: where these moved most weights by more than `killed` of their
-    norm, and weight decay was not the greater part of it, that is enough.
+    some did before (or hardly any, and the loss is no better than at the start), was thrown there by the updates:
+    where these moved most weights by more than `killed` of their norm, and weight decay was not the greater part of
+    it, that is enough.
 
     What to try
     -----------
@@ -57,6 +58,7 @@ class LrTooHigh:
         "scheduler-order",
         "loss-input-mismatch",
         "label-out-of-range",
+        "accumulation-mismatch",
     )
 
     moved: float = 0.5
@@ -166,12 +168,17 @@ class _Checker:
     def _check_units(self, reading: Reading, layers: list[dict[str, Any]]) -> Finding | None:
         """Whether updates have killed a layer that lived, and that nothing gets around."""
         killed = None
+        better = bool(self._losses) and median(list(self._losses)) < self._first - 0.02 * abs(self._first)
         for layer in layers:
-            if layer.get("fired"):
-                self._silent[layer["name"]] = 0
-            elif layer["name"] in self._silent:
-                self._silent[layer["name"]] += 1
-                if self._silent[layer["name"]] >= 5 and layer["blocks"] and not layer["last"]:
+            if "fired" not in layer:
+                continue
+            name, units = layer["name"], layer["units"]
+            few = units >= 16 and layer["dead"] >= 0.9 * units and layer["never"] < 0.5 * units and not better
+            if layer["fired"] and not few:
+                self._silent[name] = 0
+            elif name in self._silent:
+                self._silent[name] += 1
+                if self._silent[name] >= 5 and layer["blocks"] and not layer["last"]:
                     killed = layer
         if killed is None or self._strongest[0] <= self._detector.killed or not self._losses:
             return None
@@ -179,7 +186,9 @@ class _Checker:
             self._worst, self._ratio, self._name, self._lr = self._strongest
         finding = self._found(reading, self._losses[-1])
         place = killed["after"] or killed["name"]
-        message = f"{finding.message} All {killed['units']} units behind `{place}` have been dead since."
+        units = killed["units"]
+        many = f"{killed['dead']} of the" if killed["fired"] or 0 < killed["dead"] < units else "All"
+        message = f"{finding.message} {many} {units} units behind `{place}` have been dead since."
         evidence = {**finding.evidence, "limit": self._detector.killed, "killed": place}
         return replace(finding, severity=Severity.CRITICAL, message=message, evidence=evidence)
 
