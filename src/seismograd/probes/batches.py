@@ -18,7 +18,7 @@ from seismograd.probes.pack import Pack, Values
 from seismograd.probes.validation import StorageWeakRef
 from seismograd.probes.watched import Watched
 
-_SAMPLE = 1024
+_SAMPLE = 4096
 """So many elements of an input tell its scale."""
 _PRINT = 256
 _PRINT_SUM = 65_536
@@ -28,7 +28,7 @@ _MOST_SETS = 8
 
 
 class Batches(Onlooker):
-    """Tells the mean and deviation of each model's input at each step, and of batches that come again at once.
+    """Tells mean, deviation and share of non-zeros of each model's input, and of batches that come again at once.
 
     A batch comes *again* if a `DataLoader` with more to give has been asked for its first batch anew and gave the same,
     if its iterator gives the same batch twice in a row, or if the random numbers that it was drawn with are the same:
@@ -40,7 +40,7 @@ class Batches(Onlooker):
     def __init__(self, watched: Watched) -> None:
         super().__init__(watched)
         self._names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
-        self._inputs: dict[str, tuple[Tensor, Tensor]] = {}
+        self._inputs: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self._in_pack: list[str] = []
         self._batch: _Batch | None = None
         self._last: dict[int, _Batch] = {}  # by data set: the batch of the last step
@@ -65,8 +65,9 @@ class Batches(Onlooker):
             return
         wanted = name not in self._inputs and len(self._inputs) < _MOST_INPUTS
         if wanted and given.is_floating_point() and given.numel() > 1:
-            deviation, mean = torch.std_mean(_some(given, _SAMPLE).float())
-            self._inputs[name] = (mean, deviation)
+            sample = _some(given, _SAMPLE).float()
+            deviation, mean = torch.std_mean(sample)
+            self._inputs[name] = (mean, deviation, sample.count_nonzero() / sample.numel())
         if self._trained is None:
             if self._batch is not None:
                 self._trained, self._batch = self._batch, None
@@ -121,14 +122,15 @@ class Batches(Onlooker):
         inputs, self._inputs = self._inputs, {}
         self._in_pack = list(inputs)
         if inputs:
-            pack.add("batches", [number for pair in inputs.values() for number in pair])
+            pack.add("batches", [number for numbers in inputs.values() for number in numbers])
 
     def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
         told: dict[str, Any] = {}
         if self._in_pack:
             numbers = values["batches"]
             told["inputs"] = {
-                name: {"mean": numbers[2 * at], "std": numbers[2 * at + 1]} for at, name in enumerate(self._in_pack)
+                name: dict(zip(("mean", "std", "filled"), numbers[3 * at : 3 * at + 3], strict=True))
+                for at, name in enumerate(self._in_pack)
             }
             self._in_pack = []
         if self._told is not None:

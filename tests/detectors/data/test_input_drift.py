@@ -8,10 +8,13 @@ from seismograd.judge import judge_all
 from seismograd.records import Reading
 
 
-def told(deviations, means=0.0, detector=None):
+def told(deviations, means=0.0, detector=None, filled=1.0):
     means = means if np.ndim(means) else [means] * len(deviations)
     readings = [
-        Reading(step, facts={"batches": {"inputs": {"net": {"mean": float(mean), "std": float(deviation)}}}})
+        Reading(
+            step,
+            facts={"batches": {"inputs": {"net": {"mean": float(mean), "std": float(deviation), "filled": filled}}}},
+        )
         for step, (mean, deviation) in enumerate(zip(means, deviations, strict=True))
     ]
     return judge_all(readings, [detector or InputDrift()])
@@ -58,6 +61,12 @@ def test_only_mentions_a_single_batch():
 )
 def test_stays_silent(deviations):
     assert told(deviations) == []
+
+
+def test_stays_silent_on_words_as_ones_among_zeros():
+    deviations = [*[0.03] * 17, *[0.0, 0.03, 0.0, 0.0, 0.03, 0.0, 0.0] * 4]
+    assert told(deviations, filled=0.001) == []
+    assert told(deviations) != []
 
 
 def test_what_stays_becomes_the_usual():

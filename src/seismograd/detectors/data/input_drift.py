@@ -25,9 +25,10 @@ class InputDrift:
     ----------------
     By mean and standard deviation of what each model is given, against the last 64 batches, of which there have to be
     `batches`. A batch is strange if its deviation differs from their median by a factor of `factor` and by eight times
-    their own spread, or its mean by `factor` deviations, and if that came about at once. If `stays` in a row are
-    strange, or as many of the last 20, that is a warning. A single one is only mentioned, and so explains a jump of the
-    loss at the same step. What changes slowly is left alone: experience, curricula and growing buffers do so.
+    their own spread, and from each of them by a factor of two, or its mean by `factor` deviations, and if that came
+    about at once. If `stays` in a row are strange, or as many of the last 20, that is a warning. A single one is only
+    mentioned, and so explains a jump of the loss at the same step. What changes slowly is left alone, as experience,
+    curricula and growing buffers do; so are inputs that are nearly all zeros, which have no scale of that kind.
 
     What to try
     -----------
@@ -52,18 +53,23 @@ class InputDrift:
         return _Checker(self)
 
 
+_TWICE = math.log(2.0)
+_SPARSE = 0.05
+
+
 class _Usual:
     """What one model is usually given."""
 
-    __slots__ = ("deviations", "last", "means", "since", "strange", "streak")
+    __slots__ = ("deviations", "filled", "last", "means", "since", "strange", "streak")
 
     def __init__(self) -> None:
-        self.deviations, self.means = Window(64), Window(64)
+        self.deviations, self.means, self.filled = Window(64), Window(64), Window(64)
         self.strange: deque[bool] = deque(maxlen=20)
         self.streak, self.since = 0, -1
         self.last = (0.0, 0.0)
 
-    def add(self, mean: float, logarithm: float) -> None:
+    def add(self, mean: float, logarithm: float, filled: float) -> None:
+        self.filled.add(filled)
         self.means.add(mean)
         self.deviations.add(logarithm)
         self.last = (mean, logarithm)
@@ -84,23 +90,25 @@ class _Checker:
                 continue
             if name not in self._usual and len(self._usual) >= 16:
                 continue
-            told = self._judge(reading, name, mean, deviation) or told
+            told = self._judge(reading, name, mean, deviation, given["filled"]) or told
         return told
 
-    def _judge(self, reading: Reading, name: str, mean: float, deviation: float) -> Finding | None:
+    def _judge(self, reading: Reading, name: str, mean: float, deviation: float, filled: float) -> Finding | None:
         limits, usual = self._detector, self._usual.setdefault(name, _Usual())
         logarithm = math.log(max(deviation, 1e-12))
         if len(usual.means) < limits.batches:
-            usual.add(mean, logarithm)
+            usual.add(mean, logarithm, filled)
             return None
         level, centre = usual.deviations.median, usual.means.median
         reach = max(math.log(limits.factor), 8.0 * usual.deviations.spread)
         far = max(limits.factor * max(math.exp(level), deviation), 8.0 * usual.means.spread)
         strange = min(abs(logarithm - level), 1.4 * abs(logarithm - usual.last[1])) > reach
+        strange &= not usual.deviations.lowest - _TWICE < logarithm < usual.deviations.highest + _TWICE
         strange |= min(abs(mean - centre), 1.4 * abs(mean - usual.last[0])) > far
+        strange &= usual.filled.median > _SPARSE
         usual.strange.append(strange)
         if not strange:
-            usual.add(mean, logarithm)
+            usual.add(mean, logarithm, filled)
             usual.streak = 0
             return None
         usual.streak += 1
