@@ -38,7 +38,7 @@ class Rate:
         steps = int(min(80, max(24, _SECONDS / max(trial.rehearsal.seconds, 1e-4))))
         finder = LearningRateFinder(num_steps=steps)
         with trial.aside():
-            result = finder.range_test_model(trial.model, trial.optimizer, trial.loss_fn, [trial.batch])
+            result = finder.range_test_model(trial.model, trial.optimizer, trial.loss_fn, trial)
         told = ("suggested_lr", "interval", "confidence", "message")
         scene.figures["learning_rate"] = {"lr": lr, **{name: result[name] for name in told}}
         if not result["clear"] or result["confidence"] < _SURE:

@@ -103,9 +103,10 @@ class Preflight:
         if name == "memory" and "memory" in self.figures:
             memory = self.figures["memory"]
             told = f": {_bytes(memory['fixed'])} fixed, {_bytes(memory['activations'])} for this batch"
-            return told + (
-                f"; up to about {memory['largest_batch']:.2g} samples fit" if "largest_batch" in memory else ""
-            )
+            if "largest_batch" not in memory:
+                return told
+            rounded = float(f"{memory['largest_batch']:.2g}")
+            return f"{told}; about {rounded:,.0f} samples fit"
         if name == "learning rate" and "learning_rate" in self.figures:
             rate = self.figures["learning_rate"]
             if rate["interval"] is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, ClassVar, Protocol
 
@@ -78,8 +78,12 @@ class Trial:
         self._rehearsal: Rehearsal | None = None
 
     def loss(self) -> Any:
-        """The loss of the batch; the model gets a copy, which it may change."""
-        return cost(self.model, self.loss_fn, mapped(self.batch, _copy))
+        """The loss of the batch."""
+        return cost(self.model, self.loss_fn, next(iter(self)))
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batch, once: a copy, which the model may change."""
+        yield mapped(self.batch, _copy)
 
     def step(self, optimizer: Optimizer) -> float:
         """One step of training on the batch."""
@@ -153,7 +157,8 @@ class Scene:
 
     def told(self, *ids: str) -> list[Finding]:
         """What the watch over the rehearsal found of these."""
-        return [] if self.trial is None else [one for one in self.trial.rehearsal.findings if one.id in ids]
+        found = [] if self.trial is None else self.trial.rehearsal.findings
+        return [replace(one, step=0, last_step=0, count=1) for one in found if one.id in ids]
 
 
 def finding(
