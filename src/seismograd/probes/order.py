@@ -235,6 +235,7 @@ class Order(Onlooker):
                 turn.clips.append("right")
             del turn.clips[8:]
             turn.limit = limit
+            lane.remember()
             turn.note("clip")
             lane.place("clip")
 
@@ -242,6 +243,7 @@ class Order(Onlooker):
         lane = self._lane_of(optimizer)
         if lane is not None and not lane.turn.tried:
             lane.turn.unscaled = True
+            lane.remember()
             lane.turn.note("unscale")
 
     # -- steps ---------------------------------------------------------------------------------------------------
@@ -263,12 +265,10 @@ class Order(Onlooker):
         condition = lane.condition()
         if condition == NONE:
             turn.empty = lane.has_none(optimizer)
-        elif condition == CHANGED and not turn.clips and not turn.unscaled and not turn.tried:
-            if turn.cleared is not None or lane.steps < _DOUBTED:
+        elif condition == CHANGED:
+            turn.handmade = not turn.tried  # the scaler unscales by itself
+            if turn.cleared is not None or (turn.handmade and lane.steps < _DOUBTED):
                 turn.used = lane.norms()
-            turn.handmade = True
-        elif condition == CHANGED and turn.cleared is not None:
-            turn.used = lane.norms()
 
     def step_ended(self, optimizer: Optimizer) -> None:
         lane = self._lane_of(optimizer)

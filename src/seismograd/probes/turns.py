@@ -48,7 +48,7 @@ class Turn:
     """The parameters that they went through, and the loader that their batches came from."""
     lines: set[Any] = field(default_factory=set)
     """Where all the backwards of the turn were called, as far as it was looked at."""
-    uncleared: bool = True
+    uncleared: bool = False
     """Nothing has cleared the gradients of the step before."""
     grew: bool = False
     """A backward added to those."""
@@ -61,7 +61,7 @@ class Turn:
     empty: bool = False
     """There was no gradient left when the step began, although a backward had given some."""
     handmade: bool = False
-    """The gradients were written to between the last backward and the step, and not by clipping."""
+    """The gradients were written to before the step by something else than backward, clipping and a scaler."""
     scaled: bool = False
     unscaled: bool = False
     tried: bool = False

@@ -60,6 +60,7 @@ class LossExplosion:
         "scheduler-order",
         "loss-input-mismatch",
         "label-out-of-range",
+        "accumulation-mismatch",
     )
 
     far: float = 10.0

@@ -49,6 +49,7 @@ class LossOscillation:
         "unshuffled-data",
         "loss-explosion",
         "scheduler-order",
+        "missing-zero-grad",
     )
 
     correlation: float = -0.6

@@ -95,6 +95,7 @@ class LossPlateau:
         "broadcast-loss",
         "missing-activation",
         "label-out-of-range",
+        "missing-zero-grad",
     )
 
     patience: int = 100

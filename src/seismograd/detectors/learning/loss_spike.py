@@ -54,6 +54,8 @@ class LossSpike:
         "input-drift",
         "unshuffled-data",
         "nonfinite-input",
+        "missing-zero-grad",
+        "ineffective-clipping",
     )
 
     deviations: float = 10.0

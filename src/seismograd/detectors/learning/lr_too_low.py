@@ -56,6 +56,9 @@ class LrTooLow:
         "frozen-parameter",
         "unoptimized-parameter",
         "double-softmax",
+        "missing-step",
+        "lost-gradient",
+        "scheduler-order",
     )
 
     moved: float = 1e-5

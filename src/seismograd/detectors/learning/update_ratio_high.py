@@ -46,6 +46,8 @@ class UpdateRatioHigh:
         "bad-initialization",
         "gradient-explosion",
         "loss-explosion",
+        "missing-zero-grad",
+        "accumulation-mismatch",
     )
 
     ratio: float = 0.5

@@ -48,6 +48,9 @@ class UpdateRatioLow:
         "precision-underflow",
         "bad-initialization",
         "frozen-parameter",
+        "missing-step",
+        "lost-gradient",
+        "scheduler-order",
     )
 
     ratio: float = 1e-7

@@ -47,7 +47,7 @@ class WeightDecayDominates:
 
     id: ClassVar[str] = "weight-decay-dominates"
     needs: ClassVar[tuple[str, ...]] = ("lr",)
-    follows: ClassVar[tuple[str, ...]] = ("gradient-vanishing", "lr-jump")
+    follows: ClassVar[tuple[str, ...]] = ("gradient-vanishing", "lr-jump", "lost-gradient")
 
     share: float = 0.7
     shrunk: float = 0.5

@@ -98,7 +98,8 @@ class _Checker:
         if wait["steps"]:
             what = f"{who} has stopped stepping: no step in the last {wait['backwards']} backwards"
         else:
-            what = f"{who} never steps: {wait['backwards']} backwards gave it gradients, and no step has used them"
+            never = "never steps" if facts["over"] else "does not step"
+            what = f"{who} {never}: {wait['backwards']} backwards gave it gradients, and no step has used them"
         message = f"{what[0].upper()}{what[1:]}. The weights do not change."
         if wait["schedules"]:
             message += f" Its scheduler has stepped {wait['schedules']} times meanwhile."

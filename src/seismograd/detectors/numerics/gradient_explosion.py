@@ -57,6 +57,7 @@ class GradientExplosion:
         "missing-zero-grad",
         "loss-input-mismatch",
         "label-out-of-range",
+        "accumulation-mismatch",
     )
 
     extreme: float = 1e3

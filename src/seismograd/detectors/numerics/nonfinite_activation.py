@@ -43,7 +43,7 @@ class NonfiniteActivation:
     needs: ClassVar[tuple[str, ...]] = ("origin",)
     follows: ClassVar[tuple[str, ...]] = (
         "nonfinite-input",
-        *UPSTREAM,
+        "missing-zero-grad",
     )
 
     def start(self) -> _Checker:

@@ -49,7 +49,7 @@ class NonfiniteGradient:
         "nonfinite-parameter",
         "nonfinite-activation",
         "nonfinite-loss",
-        *UPSTREAM,
+        "missing-zero-grad",
     )
 
     def start(self) -> _Checker:

@@ -46,7 +46,7 @@ class NonfiniteLoss:
         "nonfinite-parameter",
         "nonfinite-activation",
         "nonfinite-gradient",
-        *UPSTREAM,
+        "missing-zero-grad",
     )
 
     def start(self) -> _Checker:

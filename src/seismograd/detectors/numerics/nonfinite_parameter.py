@@ -45,7 +45,7 @@ class NonfiniteParameter:
         "nonfinite-activation",
         "nonfinite-gradient",
         "nonfinite-loss",
-        *UPSTREAM,
+        "missing-zero-grad",
     )
 
     def start(self) -> _Checker:

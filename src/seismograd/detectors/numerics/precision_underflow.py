@@ -51,7 +51,13 @@ class PrecisionUnderflow:
 
     id: ClassVar[str] = "precision-underflow"
     needs: ClassVar[tuple[str, ...]] = ("lr",)
-    follows: ClassVar[tuple[str, ...]] = ("bad-initialization", "gradient-vanishing", "amp-scale-collapse", "lr-jump")
+    follows: ClassVar[tuple[str, ...]] = (
+        "bad-initialization",
+        "gradient-vanishing",
+        "amp-scale-collapse",
+        "lr-jump",
+        "lost-gradient",
+    )
 
     changed: float = 0.05
     samples: int = 5

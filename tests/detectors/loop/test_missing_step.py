@@ -1,0 +1,57 @@
+import pytest
+
+from seismograd.detectors.loop.missing_step import MissingStep
+
+
+def found(order, over=False, **told):
+    return order.run(MissingStep(), order.reading(9, waiting=[order.waiting(**told)], over=over))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"clearer": "module", "rounds": 32, "backwards": 33},
+        {"clearer": None, "rounds": 0, "backwards": 256},
+        {"schedules": 8, "rounds": 0, "clearer": None},
+        {"rounds": 300, "others": True},
+        {"steps": 100, "rounds": 64},
+        {"rounds": 3, "backwards": 4, "over": True},
+        {"rounds": 0, "clearer": None, "backwards": 8, "over": True},
+        {"others": True, "over": True},
+    ],
+)
+def test_fires(order, told):
+    (finding,) = found(order, **told)
+    assert finding.severity == "critical"
+    assert finding.where.code == "backward()"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"moved": True},
+        {"moved": None},
+        {"attacks": True},
+        {"tried": True},
+        {"samples": 1},
+        {"training": False},
+        {"clearer": "module"},
+        {"clearer": None, "rounds": 0, "backwards": 255},
+        {"rounds": 100, "others": True},
+        {"rounds": 7},
+        {"steps": 100},
+        {"steps": 100, "rounds": 99, "clearer": "module"},
+        {"steps": 100, "rounds": 99, "others": True},
+        {"steps": 100, "rounds": 99, "training": False},
+        {"rounds": 2, "backwards": 3, "over": True},
+        {"others": True, "clearer": "module", "over": True},
+    ],
+)
+def test_silent(order, told):
+    assert found(order, **told) == []
+
+
+def test_limits_can_be_set(order):
+    reading = order.reading(9, waiting=[order.waiting(rounds=4)])
+    assert order.run(MissingStep(rounds=4), reading)
