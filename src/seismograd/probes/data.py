@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -57,7 +56,8 @@ _TERMS = frozenset({"AddBackward0", "SubBackward0", "StackBackward0", "CatBackwa
 class _Loss:
     """One call of a loss function in the forward pass of the step."""
 
-    output: weakref.ref[Tensor]
+    number: int
+    """Of the node that made it, by which backward knows it again: the tensor itself may be gone by then."""
     told: dict[str, Any]
     columns: dict[str, Tensor | list[float]]
     """Short vectors: numbers where they lie on the host, else still on their device."""
@@ -97,7 +97,7 @@ class Data(Onlooker):
             self._features = self._relation.features(_some(x, self._heard))
 
     def loss_computed(self, name: str, output: Any, args: Sequence[Any]) -> None:
-        if not self._listens or not isinstance(output, Tensor) or not output.requires_grad or len(self._losses) >= 16:
+        if not self._listens or len(self._losses) >= 16 or getattr(output, "grad_fn", None) is None:
             return
         if len(args) < 2:
             return
@@ -130,7 +130,7 @@ class Data(Onlooker):
         }
         columns["value"] = value.reshape(1)
         held = {column: _held(tensor) for column, tensor in columns.items()}
-        self._losses.append(_Loss(weakref.ref(output), told, held))
+        self._losses.append(_Loss(output.grad_fn._sequence_nr(), told, held))
 
     def backward_starts(self, roots: Sequence[Any], graph: Graph | None) -> None:
         if self._losses:
@@ -200,21 +200,18 @@ class Data(Onlooker):
 
     def _mark_used(self, roots: Sequence[Any]) -> None:
         """Which of the losses this backward starts from, and whether that is all that it starts from."""
-        pending: dict[Any, _Loss] = {}
-        for loss in self._losses:
-            output = loss.output()
-            if output is not None and output.grad_fn is not None and not loss.used:
-                pending[output.grad_fn] = loss
+        pending = {loss.number: loss for loss in self._losses if not loss.used}
         found: list[_Loss] = []
         others, count = False, 0
         todo = [root.grad_fn for root in roots if isinstance(root, Tensor) and root.grad_fn is not None]
         while todo and count < 64:
             function = todo.pop()
             count += 1
-            if function in pending:
-                found.append(pending[function])
-                continue
             kind = function.name()
+            loss = pending.get(-1 if kind.endswith("AccumulateGrad") else function._sequence_nr())
+            if loss is not None:
+                found.append(loss)
+                continue
             if kind not in _THROUGH and kind not in _TERMS:
                 others = True
                 continue
@@ -278,7 +275,8 @@ class Data(Onlooker):
         told: dict[str, Any] = {}
         losses = [one | _fetched(where, values) for one, where in flying.get("losses", ())]
         for loss in losses:
-            self._relation.remember(loss.pop("marks", ()))
+            if "marks" in loss:
+                self._relation.remember(loss.pop("marks"))
         if losses:
             told["losses"] = [loss | {"value": loss["value"][0]} for loss in losses]
             told["optimizers"] = len(self.watched.optimizers)
