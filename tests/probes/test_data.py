@@ -90,6 +90,13 @@ def test_a_scaled_loss_is_alone():
     assert facts["losses"][0]["alone"]
 
 
+def test_a_loss_for_each_sample_is_not_alone():
+    """Policy gradients weigh each by its advantage."""
+    pairs = [(torch.randn(8, 3), torch.randint(0, 2, (8,)))]
+    (facts,) = train(net(3, 2), pairs, lambda out, y: (F.cross_entropy(out, y, reduction="none") * out[0, 0]).mean())
+    assert not facts["losses"][0]["alone"]
+
+
 def test_the_scale_is_that_of_the_first_layer():
     class Dividing(nn.Module):
         def __init__(self):
@@ -189,6 +196,22 @@ class Lazy(Own):
         return self.rng.normal()
 
 
+class Shuffles(Own):
+    def shuffle(self):
+        return self.rng.permutation(10)
+
+    def __getitem__(self, at):
+        return at
+
+
+class Calls(Own):
+    def __getitem__(self, at):
+        return self.noise()
+
+    def noise(self):
+        return self.rng.normal()
+
+
 class Unused(Own):
     def __getitem__(self, at):
         return at
@@ -224,6 +247,8 @@ class ByGlobal(Dataset):
         (Own, ["self.rng"]),
         (Transformed, ["self.random"]),
         (ByGlobal, ["_rng"]),
+        (Calls, ["self.rng"]),
+        (Shuffles, []),
         (ByIndex, []),
         (Lazy, []),
         (Unused, []),

@@ -124,6 +124,7 @@ class Data(Onlooker):
         told |= {
             "name": name,
             "weighted": weighted,
+            "unreduced": output.ndim > 0,  # each sample may be given a weight of its own: an advantage
             "rows": int(target.shape[0]) if target.ndim else 1,
             "batch": self._rows,
             "shape": list(target.shape[1:]),
@@ -162,10 +163,10 @@ class Data(Onlooker):
         if target.is_floating_point() or target.ndim == 0:
             return None
         classes = given.shape[1] if given is not None and given.ndim > 1 else 0
-        labels = _some(target, self._heard)
         told: dict[str, Any] = {"kind": "classes", "classes": int(classes)}
         if target.ndim > 1 or (given is not None and given.ndim != 2):  # a label for each place
-            return told, {"labels": _some(labels.reshape(-1), 0)}
+            return told, {"labels": torch.cat([_some(one.reshape(-1), self._heard, 16) for one in target[:4]])}
+        labels = _some(target, self._heard)
         columns = {"labels": labels}
         if given is not None and 2 <= classes <= _MOST_CLASSES:
             best, guesses = _some(given.detach(), self._heard).topk(2, 1)
@@ -218,7 +219,7 @@ class Data(Onlooker):
             todo += [other for other, _ in function.next_functions if other is not None]
         for loss in found:
             loss.used = True
-            loss.told["alone"] = not others and len(found) == 1
+            loss.told["alone"] = not others and len(found) == 1 and not loss.told["unreduced"]
 
     def _look_at_inputs(self, graph: Graph) -> None:
         """What goes into the layers that come first: those whose input needs no gradient, and whose weight does."""

@@ -194,22 +194,40 @@ def _is_generator(value: Any) -> bool:
     return numpy is not None and isinstance(value, (numpy.random.Generator, numpy.random.RandomState))
 
 
+_ENTRIES = frozenset(["__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "forward"])
+"""Where the making of a sample begins."""
+
+
 def _own_generators(dataset: Any) -> Iterator[tuple[str, str, str]]:
     """Generators that samples are made with and that nobody seeds anew: where, under which name, of which kind."""
+    called: set[str] = set(_ENTRIES)
     for thing in _parts(dataset):
-        functions = _functions(thing)
-        codes = [code for function in functions for code in _codes(function.__code__)]
-        used = {name for code in codes for name in code.co_names}
-        if used & _RESEEDS:
+        methods = _methods(thing)
+        if any(_names(function) & _RESEEDS for function in methods.values()):
             continue
+        running = _running(methods, called)
+        used = {name for function in running for name in _names(function)}
+        called |= used
         for name, value in vars(thing).items() if hasattr(thing, "__dict__") else ():
             if _is_generator(value) and name in used:
                 yield type(thing).__name__, f"self.{name}", type(value).__name__
-        for function in functions:
-            for name in {name for code in _codes(function.__code__) for name in code.co_names}:
+        for function in running:
+            for name in sorted(_names(function)):
                 value = function.__globals__.get(name)
-                if _is_generator(value) and used & _DRAWS:
+                if _is_generator(value) and _names(function) & _DRAWS:
                     yield function.__qualname__, name, type(value).__name__
+
+
+def _running(methods: Mapping[str, FunctionType], called: set[str]) -> list[FunctionType]:
+    """The methods that run when a sample is made: those called from outside, and those that they call."""
+    todo = [name for name in methods if name in called]
+    seen: dict[str, FunctionType] = {}
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen[name] = methods[name]
+            todo += [other for other in _names(methods[name]) if other in methods]
+    return list(seen.values())
 
 
 def _parts(dataset: Any) -> Iterator[Any]:
@@ -230,15 +248,23 @@ def _parts(dataset: Any) -> Iterator[Any]:
                     todo.append((inner, deep + 1))
 
 
-def _functions(thing: Any) -> list[FunctionType]:
-    """The user's code that may run when a sample is made: a function, every method but the constructor."""
+def _methods(thing: Any) -> dict[str, FunctionType]:
+    """The user's code that belongs to it: a function itself, every method but the constructor."""
     if isinstance(thing, FunctionType):
-        found = [thing]
+        found: dict[str, Any] = {"__call__": thing}
     else:
-        methods = {name: value for kind in reversed(type(thing).__mro__) for name, value in vars(kind).items()}
-        plain = [getattr(value, "__func__", value) for name, value in methods.items() if name != "__init__"]
-        found = [function for function in plain if isinstance(function, FunctionType)]
-    return [function for function in found if is_users(function.__code__.co_filename)]
+        found = {name: value for kind in reversed(type(thing).__mro__) for name, value in vars(kind).items()}
+        found = {name: getattr(value, "__func__", value) for name, value in found.items() if name != "__init__"}
+    return {
+        name: function
+        for name, function in found.items()
+        if isinstance(function, FunctionType) and is_users(function.__code__.co_filename)
+    }
+
+
+def _names(function: FunctionType) -> set[str]:
+    """What its code calls by name: attributes, globals."""
+    return {name for code in _codes(function.__code__) for name in code.co_names}
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -257,7 +283,7 @@ def _constant_seed(init: Any) -> FunctionType | None:
     if not isinstance(init, FunctionType) or init.__code__.co_argcount <= place:
         return None
     code = init.__code__
-    names = {name for inner in _codes(code) for name in inner.co_names}
+    names = _names(init)
     if not any("seed" in name.lower() for name in names) or names & _DIFFERS or _loads(code, code.co_varnames[place]):
         return None
     return init
@@ -273,12 +299,12 @@ def _loads(code: CodeType, name: str) -> bool:
 
 def _draws(dataset: Any, seeder: FunctionType) -> bool:
     """Whether random numbers of a kind that `seeder` seeds are drawn for its samples."""
-    libraries = _LIBRARIES & {name for code in _codes(seeder.__code__) for name in code.co_names}
+    libraries = _LIBRARIES & _names(seeder)
     for thing in _parts(dataset):
         if type(thing).__name__.startswith("Random") and (not libraries or "torch" in libraries):
             return True
-        for function in _functions(thing):
-            names = {name for code in _codes(function.__code__) for name in code.co_names}
+        for function in _methods(thing).values():
+            names = _names(function)
             if names & _DRAWS and (not libraries or names & libraries):
                 return True
     return False

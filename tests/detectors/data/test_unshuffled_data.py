@@ -64,16 +64,23 @@ PURE = [[int(rng.integers(0, 10))] * 16 for _ in range(300)]
 TASKS = [rng.integers(2 * (at // 60), 2 * (at // 60) + 2, 32) for at in range(300)]
 WHOLE = [np.repeat([0, 1], 20)] * 100
 ONE = [[0] * 16] * 100
+HALVES = [[1] * 16 + [0] * 16] * 300
+REAL_FAKE_REAL = [[1] * 10 + [0] * 10 + [1] * 10] * 300
 FRAUD = [(rng.random(32) < 0.04).astype(int) for _ in range(300)]
 
 
-@pytest.mark.parametrize("batches", [MIXED, PAIRS, PURE, TASKS, WHOLE, ONE, FRAUD])
+@pytest.mark.parametrize("batches", [MIXED, PAIRS, PURE, TASKS, WHOLE, ONE, HALVES, REAL_FAKE_REAL, FRAUD])
 def test_silent(lab, batches):
     assert lab.run(UnshuffledData(), readings([[int(label) for label in labels] for labels in batches])) == []
 
 
 def test_silent_where_labels_are_of_places(lab):
     assert lab.run(UnshuffledData(), readings(in_order(), batch=2)) == []
+    assert lab.run(UnshuffledData(), readings(in_order(), shape=[12])) == []
+
+
+def test_silent_where_samples_are_weighed(lab):
+    assert lab.run(UnshuffledData(), readings(in_order(), alone=False)) == []
 
 
 def test_targets_that_rise(lab):

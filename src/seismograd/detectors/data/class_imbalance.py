@@ -82,7 +82,9 @@ class _Checker:
 
     def check(self, reading: Reading) -> Finding | None:
         step, limits = step_of(reading, "classes"), self._detector
-        if step is None or step.weighted or not step.guesses or len(step.guesses) != len(step.labels):
+        if step is None or not step.alone or step.weighted or step.rows < 8:
+            return None
+        if not step.guesses or len(step.guesses) != len(step.labels):
             return None
         if not math.isfinite(step.value):
             self._steps.clear()

@@ -123,6 +123,8 @@ class _Checker:
         step = step_of(reading, "classes")
         if step is None or not step.alone or step.weighted or step.optimizers > 1 or not math.isfinite(step.value):
             return None
+        if step.rows < 8 or len(set(step.labels)) == len(step.labels):  # each its own class: contrastive
+            return None
         self._relate(reading)
         self._labels.add(step.labels)
         self._trained.add(step.value)

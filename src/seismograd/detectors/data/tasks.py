@@ -26,6 +26,8 @@ class Step:
     batch: int
     """Samples that went into the model; 0 where that is not known."""
     classes: int
+    places: bool
+    """Whether there is a label for each place of a sentence or picture."""
     labels: Sequence[int]
     guesses: Sequence[int]
     scores: Sequence[float]
@@ -73,6 +75,7 @@ def _step(reading: Reading, kind: str) -> Step | None:
         first["rows"],
         first["batch"],
         first.get("classes", 0),
+        math.prod(first["shape"]) > 1,
         [label for some in labels for label in some],
         [int(guess) for loss in losses for guess in loss.get("guesses", ())],
         [score for loss in losses for score in loss.get("scores", ())],

@@ -31,8 +31,8 @@ class UnshuffledData:
     the one before ended, or with a higher class, more often than chance would have it; over `batches` batches and
     `labels` labels, of which no class has more than `most`. Where only single steps are read, nine of ten batches
     have to be of one class, of three or more. A sampler that fills each batch with a few classes of its own choice is
-    fine: its next batch has others. So is an unshuffled loader over data that are mixed already, and a batch that
-    holds all data.
+    fine: its next batch has others. So is an unshuffled loader over data that are mixed already, and batches that hold
+    all classes, one after the other.
 
     For numbers: the means of the batches rise (or fall) all the way through at least two passes over the data, the
     spread within a batch being less than `spread` of the whole. That is only told of, unless the loss leaps to three
@@ -74,6 +74,8 @@ class _Batch:
     inside: int
     """How many neighbours differ."""
     pairs: int
+    mixture: float
+    """How often two of its labels, drawn at random, differ."""
     between: int
     """Whether the first label differs from the last one of the batch before."""
     rises: int
@@ -84,10 +86,12 @@ class _Batch:
     @classmethod
     def of(cls, labels: Sequence[int], before: int | None) -> _Batch:
         differ = sum(a != b for a, b in pairwise(labels))
+        counts = Counter(labels)
         return cls(
-            Counter(labels),
+            counts,
             differ,
             len(labels) - 1,
+            1.0 - sum(count * count for count in counts.values()) / len(labels) ** 2,
             int(before is not None and before != labels[0]),
             int(before is not None and before <= labels[0]),
             int(before is not None),
@@ -97,12 +101,13 @@ class _Batch:
 class _Order:
     """The last batches, and the sums over them."""
 
-    __slots__ = ("batches", "between", "borders", "counts", "inside", "pairs", "pure", "rises")
+    __slots__ = ("batches", "between", "borders", "counts", "inside", "mixtures", "pairs", "pure", "rises")
 
     def __init__(self) -> None:
         self.batches: deque[_Batch] = deque()
         self.counts: Counter[int] = Counter()
         self.inside = self.pairs = self.between = self.borders = self.pure = self.rises = 0
+        self.mixtures = 0.0
 
     def add(self, batch: _Batch) -> None:
         self.batches.append(batch)
@@ -122,6 +127,7 @@ class _Order:
             self.counts[label] += sign * count
         self.inside += sign * batch.inside
         self.pairs += sign * batch.pairs
+        self.mixtures += sign * batch.mixture
         self.between += sign * batch.between
         self.rises += sign * batch.rises
         self.borders += sign * batch.borders
@@ -150,7 +156,7 @@ class _Checker:
 
     def _of_labels(self, reading: Reading, step: Step) -> Finding | None:
         labels, limits = [label for label in step.labels if label >= 0], self._detector
-        if len(labels) < 4 or step.rows != step.batch:
+        if len(labels) < 4 or step.rows != step.batch or not step.alone or step.places:
             return None
         before = self._last if reading.step == self._last_step + 1 else None
         self._last, self._last_step = labels[-1], reading.step
@@ -168,6 +174,8 @@ class _Checker:
         inside = order.inside / order.pairs
         if inside > limits.within * mixture or max(seen.values()) > limits.most * total:
             return None
+        if order.mixtures > 0.7 * mixture * len(order.batches):
+            return None  # each batch holds all classes, one after the other: positives, then negatives
         if order.borders >= limits.batches - 2:
             sorted_ = order.goes_on(mixture)
         else:
