@@ -125,11 +125,11 @@ def _bounded(graph: Graph, at: int) -> tuple[dict[str, Any], dict[str, Tensor]] 
     return told, reach(target, bounds)
 
 
-def _is_masked(graph: Graph, at: int) -> bool:
+def _is_masked(graph: Graph, difference: int) -> bool:
     """Whether a difference, or its square, is multiplied by what has no gradient: a mask, it may be."""
-    users = graph.users(at)
-    for user in [*users, *(later for user in users for later in graph.users(user))]:
-        node = graph.nodes[user]
+    users = graph.users(difference)
+    for at in [*users, *(later for user in users for later in graph.users(user))]:
+        node = graph.nodes[at]
         if node.name in ("Index", "MaskedSelect", "Where", "MaskedFill"):
             return True
         if node.name == "Mul" and -1 in node.into and any(kept.numel() > 1 for kept in node.saved().values()):

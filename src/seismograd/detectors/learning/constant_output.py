@@ -58,6 +58,7 @@ class ConstantOutput:
         "nonfinite-input",
         "nonfinite-parameter",
         "broadcast-loss",
+        "loss-input-mismatch",
         "output-range",
     )
 

@@ -25,10 +25,10 @@ class BroadcastLoss:
     ----------------
     Prediction and target of a squared error, L1, smooth L1 or Huber loss hold as many numbers each, and what is
     averaged holds more than either; and likewise for a difference or product that is written by hand on the way to the
-    loss, of at least `rows` rows, where the difference is one number for each row less one for each column. In `looks`
-    looks in a row. A dimension that was added on purpose (`unsqueeze`, `[:, None]`) right before, pairs of outputs
-    among themselves, weights and scalars are left alone. A target with one column for several outputs, or the other way
-    round, is told as an info: it may be meant.
+    loss, of at least `rows` rows, where the difference is one number for each row less one for each column, within
+    `tolerance`. In `looks` looks in a row. A dimension that was added on purpose (`unsqueeze`, `[:, None]`) right
+    before, pairs of outputs among themselves, weights and scalars are left alone. A target with one column for several
+    outputs, or the other way round, is told as an info: it may be meant.
 
     What to try
     -----------

@@ -49,7 +49,7 @@ class LossInputMismatch:
 
     id: ClassVar[str] = "loss-input-mismatch"
     needs: ClassVar[tuple[str, ...]] = ("facts/loss",)
-    follows: ClassVar[tuple[str, ...]] = ("constant-output",)
+    follows: ClassVar[tuple[str, ...]] = ()
 
     looks: int = 3
     above: float = 0.02
