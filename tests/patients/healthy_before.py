@@ -329,3 +329,22 @@ def language_model_with_its_loss_inside() -> sg.TrainingDebugger:
                 loss.backward()
                 optimizer.step()
     return watch
+
+
+@healthy()
+def discriminator_that_compares_samples() -> sg.TrainingDebugger:
+    """Minibatch discrimination: how close each sample is to all others is a feature."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.kernels, self.head = nn.Linear(6, 16), nn.Linear(16, 5 * 4), nn.Linear(16 + 5, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = F.leaky_relu(self.body(x), 0.2)
+            m = self.kernels(h).view(-1, 5, 4)
+            near = torch.exp(-(m.unsqueeze(0) - m.unsqueeze(1)).abs().sum(3)).sum(1) - 1
+            return self.head(torch.cat([h, near], 1))
+
+    x = torch.cat([torch.randn(128, 6), 0.1 * torch.randn(128, 6) + 1])
+    return fit(Model(), x, torch.arange(256).ge(128).float().unsqueeze(1))

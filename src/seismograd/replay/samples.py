@@ -36,6 +36,8 @@ _MEANT = (
 )
 """Parts of the names of modules in which samples, or nodes, meet on purpose."""
 
+_PAIRS = ("Sub", "Mm", "Cdist", "EuclideanDist")
+
 _IGNORED = -100
 """What a loss leaves out, by torch's default."""
 
@@ -50,7 +52,7 @@ class Loaded:
 
     @classmethod
     def of(cls, batch: Any) -> list[Loaded]:
-        tensors = [tensor for _, tensor in tensors_in(batch) if tensor.ndim and tensor.layout == torch.strided]
+        tensors = [tensor for _, tensor in tensors_in(batch) if _is_plain(tensor) and tensor.ndim]
         return [cls(int(one.shape[0]), one.data_ptr(), one.stride()) for one in tensors]
 
 
@@ -69,12 +71,17 @@ class Material:
 
     def __post_init__(self) -> None:
         found = [tensor for _, tensor in tensors_in((self.call.args, self.call.kwargs))]
-        self.inputs = list({id(tensor): tensor for tensor in found}.values())
+        self.inputs = list({id(tensor): tensor for tensor in found if _is_plain(tensor)}.values())
 
     @property
     def length(self) -> int:
         """Of the first axis of the first input."""
         return int(self.inputs[0].shape[0]) if self.inputs and self.inputs[0].ndim else 0
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether it is an ordinary one, with a place in memory."""
+    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided and not tensor.is_meta
 
 
 # -- which axis is the batch -------------------------------------------------------------------------------------
@@ -129,9 +136,12 @@ def means_to_mix(material: Material, size: int) -> bool:
 
 
 def _is_statistic(graph: Graph, node: Node, size: int) -> bool:
-    """Whether it is the mean, variance or deviation over an axis of samples; or a choice among all of them."""
+    """Whether it is the mean, variance or deviation over an axis of samples; a choice among them, or all pairs."""
     if node.name in ("Topk", "Sort"):
         return True
+    if node.name in _PAIRS:  # each sample with each: a discriminator that compares them
+        shape = node.shape
+        return len(shape) > 1 and shape[0] == size and size in shape[1:]
     if node.name not in ("Mean", "Var", "Std", "VarMean", "StdMean"):
         return False
     before = graph.nodes[node.into[0]].shape if node.into and node.into[0] >= 0 else ()
@@ -148,7 +158,7 @@ def _axis(at: int, axes: int) -> int:
 
 def _is_graph(material: Material, size: int) -> bool:
     """Whether nodes of a graph may be what the first axis counts: there is a matrix or a list of its edges."""
-    held: list[Any] = [material.inputs]
+    held: list[Any] = [material.call.args, material.call.kwargs]
     for module in unwrapped(material.call.module).modules():
         held += [list(module._buffers.values()), [v for v in module.__dict__.values() if isinstance(v, Tensor)]]
     for _, tensor in tensors_in(held):
