@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import seismograd as sg
 from seismograd.probes.onlooker import Onlooker
 from seismograd.records import Reading
+from seismograd.sinks import Memory
 
 
 class Everything(Onlooker):
@@ -59,7 +60,7 @@ def train(steps: int, onlookers, monkeypatch) -> list[Reading]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10)
     loader = DataLoader(TensorDataset(torch.randn(64, 3), torch.randn(64, 1)), batch_size=64)
-    memory = sg.sinks.Memory()
+    memory = Memory()
     with sg.watch(model, optimizer, sinks=[memory]):
         for _ in range(steps):
             for x, y in loader:
