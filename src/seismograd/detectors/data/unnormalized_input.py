@@ -33,8 +33,8 @@ class UnnormalizedInput:
 
     - the loss leaps up or stops being finite within the first 200 steps;
     - the first loss is more than `excess` times what knowing nothing costs (the entropy of the labels, the square of
-      the targets), and 20 steps later it is still twice that, or 60 steps later not below it. A run that gets over it
-      is only told of;
+      the targets), and 20 steps later it is still ten times that, or twice that and not even halved, or 60 steps later
+      not below it. A run that gets over it is only told of;
     - after `patience` steps the loss is still what knowing nothing costs.
 
     What to try
@@ -143,7 +143,9 @@ class _Checker:
         now = median(list(self._values)[-9:])
         evidence = {"first_loss": self._first, "loss": now, "chance": size, "excess": limits.excess}
         if self._first > limits.excess * size and passed >= 10:
-            still = (passed >= 20 and now > 2.0 * size) or (60 <= passed <= 200 and now > 0.97 * size)
+            still = (passed >= 20 and now > max(2.0 * size, min(0.5 * self._first, 10.0 * size))) or (
+                60 <= passed <= 200 and now > 0.97 * size
+            )
             effect = (
                 f"the first loss was {number(self._first)}, {number(self._first / size)} times that of {nothing}"
                 f" ({number(size)}), and it is {number(now)} after {passed} steps"
