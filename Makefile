@@ -26,10 +26,11 @@ check: .venv/.dev ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/.bench ## what watching costs, how judging scales, who finds where a NaN was made
+bench: .venv/.bench ## what watching costs, how judging scales, who finds where a NaN was made, what is found in sick programs
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/judge.py
 	$(BIN)/python benchmarks/localisation.py
+	$(BIN)/python benchmarks/gauntlet.py --peers
 
 format: .venv/.dev ## let ruff format and mend the code
 	$(BIN)/ruff format

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -9,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from seismograd.detectors import DEFAULT
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -52,3 +56,74 @@ def test_overhead_names_what_it_does_not_know() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "'rnn' is unknown: there are mlp, cnn, transformer" in done.stderr
+
+
+@pytest.fixture
+def gauntlet(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("gauntlet.cases")
+
+
+def test_the_programs_of_the_gauntlet_say_what_is_wrong_with_them(gauntlet: Any, tmp_path: Path) -> None:
+    programs = gauntlet.programs()
+    sick = [case for case in programs if case.expects is not None]
+    assert len(sick) >= 60
+    assert len(programs) - len(sick) >= 60
+    assert len({case.name for case in programs}) == len(programs)
+    named = {name for case in sick for name in case.expects}
+    assert named <= {detector.id for detector in DEFAULT}
+    assert {detector.id for detector in DEFAULT} <= named, "every finding has its programs"
+    for case in programs:
+        text = case.path.read_text(encoding="utf-8")
+        assert "seismograd" not in text, f"{case.name} is to know nothing of us"
+        assert text.count("torch.manual_seed(0)") == 1, case.name
+        assert case.script(tmp_path, 0) == case.path
+        assert "torch.manual_seed(2)" in case.script(tmp_path, 2).read_text(encoding="utf-8")
+
+
+def test_a_report_is_judged_by_its_first_three_findings(gauntlet: Any) -> None:
+    spec = importlib.util.spec_from_file_location("gauntlet_script", BENCHMARKS / "gauntlet.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = script
+    spec.loader.exec_module(script)
+    said = [("info", "loss-spike", 3), ("warning", "dead-units", 9), ("critical", "lr-too-high", 5)]
+    findings = [{"severity": level, "id": name, "step": at, "message": "."} for level, name, at in said]
+    sick = gauntlet.Case("a", "program", ("lr-too-high", "loss-explosion"))
+    row = script.judged(sick, 0, findings)
+    assert (row.detected, row.diagnosed, row.step, row.verdict, row.case.group) == (
+        True,
+        True,
+        5,
+        "diagnosed",
+        "learning",
+    )
+    assert script.judged(sick, 0, [*findings[:2], findings[0], findings[2]]).verdict == "detected"
+    assert script.judged(sick, 0, []).verdict == "MISSED"
+    healthy = gauntlet.Case("b", "program", None)
+    assert script.judged(healthy, 0, findings).verdict == "FALSE ALARM"
+    assert script.judged(healthy, 0, findings[:1]).verdict == "silent"
+    assert script.good([row, script.judged(healthy, 0, [])])
+    assert not script.good([row, script.judged(healthy, 0, findings)])
+
+
+@pytest.mark.slow
+def test_the_gauntlet(tmp_path: Path) -> None:
+    result = _run("gauntlet.py", tmp_path / "gauntlet.json")
+    assert {row["name"]: row["verdict"] for row in result["rows"]} == {
+        "forgot_zero_grad": "diagnosed",
+        "softmax_then_cross_entropy": "diagnosed",
+        "short_script": "silent",
+        "xor": "silent",
+    }
+
+
+@pytest.mark.slow
+def test_a_patient_runs_the_gauntlet_unwatched_from_within(tmp_path: Path) -> None:
+    options = ("--suite", "patients", "--only", "log_of_zero", "--only", "linear_regression", "--seeds", "1")
+    result = _run("gauntlet.py", tmp_path / "gauntlet.json", *options)
+    assert [(row["name"], row["seed"], row["verdict"]) for row in result["rows"]] == [
+        ("log_of_zero", 1, "diagnosed"),
+        ("linear_regression", 1, "silent"),
+    ]

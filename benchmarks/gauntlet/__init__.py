@@ -1,0 +1,1 @@
+"""What `benchmarks/gauntlet.py` runs: programs and patients, sick and healthy, and the other tools."""
