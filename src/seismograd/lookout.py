@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 import torch
@@ -44,6 +44,7 @@ class Lookout:
         self._onlookers: list[Onlooker] = [kind(watched) for kind in ONLOOKERS]
         self.looks = True
         """Whether the present step is looked at in full."""
+        self._hearers: dict[str, list[tuple[Onlooker, Callable[..., None]]]] = {}
         self._calls = _Calls(watched)
         self._in_flight: tuple[int, Fetch] | None = None
         self._backwards = 0  # since the last step was over
@@ -53,6 +54,7 @@ class Lookout:
     def add(self, onlooker: Onlooker) -> None:
         """One more, which needs what this does not know of."""
         self._onlookers.append(onlooker)
+        self._hearers = {}
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -77,9 +79,9 @@ class Lookout:
     def backward_starts(self, roots: Sequence[Any]) -> None:
         graph: Graph | None = None
         if self.looks:
-            began = perf_counter()
+            began = thread_time()
             graph = Graph(roots, self._calls.take())
-            self._governor.spend_on_tables(perf_counter() - began)
+            self._governor.spend_on_tables(thread_time() - began)
         self._tell("backward_starts", roots, graph)
 
     def backward_ended(self, owners: Sequence[int]) -> None:
@@ -89,7 +91,7 @@ class Lookout:
         if self._fruitless == FRUITLESS or (self._backwards >= DENSE and self._backwards & (self._backwards - 1) == 0):
             self._look(max(self._step, 0))  # nobody steps: that may be what is wrong
         if self._backwards >= DENSE:
-            self.looks = False
+            self._decide(False)
 
     def happens(self, what: str, *args: Any) -> None:
         """`step_starts`, `step_ended`, `cleared`, `clipped`, `unscaled`, `scheduled`, `data_came`, `loss_computed`,
@@ -127,18 +129,24 @@ class Lookout:
         self._look(step)
         self._backwards = 0
         self._calls.take()
-        self.looks = self._governor.reads and (step + 1 < DENSE or self._governor.takes_tables)
+        self._decide(self._governor.reads and (step + 1 < DENSE or self._governor.takes_tables))
+
+    def _decide(self, looks: bool) -> None:
+        if looks != self.looks:
+            self.looks = looks
+            for onlooker in self._onlookers:
+                onlooker.looks = looks
 
     def finish(self, step: int) -> None:
         """The run is over."""
-        self.looks = True
+        self._decide(True)
         self._tell("finished", everyone=True)
         self._look(max(step, 0))
         self._land()
 
     def close(self) -> None:
         self._tell("close", everyone=True)
-        self._onlookers = []
+        self._onlookers, self._hearers = [], {}
         self._calls.end()
 
     def _look(self, step: int) -> None:
@@ -169,19 +177,30 @@ class Lookout:
             self._take(Reading(step, rank=self._rank, facts=facts))
 
     def _tell(self, event: str, *args: Any, everyone: bool = False, **more: Any) -> None:
-        for onlooker in list(self._onlookers):
-            if onlooker.dear and not (self.looks or everyone):
-                continue
-            began = perf_counter()
-            try:
-                getattr(onlooker, event)(*args, **more)
-            except Exception as error:
-                self._drop(onlooker, error)
-            if onlooker.dear:
-                self._governor.spend_on_tables(perf_counter() - began)
+        hearers = self._hearers.get(event)
+        if hearers is None:
+            hearers = self._hearers[event] = self._who_hears(event)
+        for onlooker, hear in hearers:
+            if not onlooker.dear:
+                try:
+                    hear(*args, **more)
+                except Exception as error:
+                    self._drop(onlooker, error)
+            elif self.looks or everyone:
+                began = thread_time()
+                try:
+                    hear(*args, **more)
+                except Exception as error:
+                    self._drop(onlooker, error)
+                self._governor.spend_on_tables(thread_time() - began)
+
+    def _who_hears(self, event: str) -> list[tuple[Onlooker, Callable[..., None]]]:
+        nothing = getattr(Onlooker, event)
+        return [(each, getattr(each, event)) for each in self._onlookers if getattr(type(each), event) is not nothing]
 
     def _drop(self, onlooker: Onlooker, error: Exception) -> None:
         self._onlookers = [kept for kept in self._onlookers if kept is not onlooker]
+        self._hearers = {}
         self._fail(f"the probe of {onlooker.topic}", error)
 
 

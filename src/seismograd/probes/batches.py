@@ -20,9 +20,11 @@ from seismograd.probes.watched import Watched
 
 _SAMPLE = 4096
 """So many elements of an input tell its scale."""
-_PRINT = 256
-_PRINT_SUM = 65_536
+_PRINT = 32
+_PRINT_SUM = 16_384
 """So many elements of a batch are its fingerprint, and the sum of so many."""
+_EARLY = 64
+"""So many steps are followed one by one; after them only those that are looked at, and batches that came again."""
 _MOST_INPUTS = 4
 _MOST_SETS = 8
 
@@ -48,6 +50,8 @@ class Batches(Onlooker):
         self._drawn: _Batch | None = None
         self._trained: _Batch | None = None
         self._told: dict[str, Any] | None = None
+        self._steps = 0
+        self._since_again = 0  # steps since a batch came again
 
     def module_starts(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, ours: bool, trains: bool
@@ -60,6 +64,8 @@ class Batches(Onlooker):
         name = self._names.get(module)
         if name is None:
             name = self._names[module] = _name_of(module, self.watched)
+        if self._steps > _EARLY and not self.looks:
+            return
         given = next((x for x in _tensors((args, dict(kwargs))) if not x.requires_grad), None)
         if given is None or given.layout != torch.strided or given.device.type == "meta":
             return
@@ -78,8 +84,10 @@ class Batches(Onlooker):
                     self._trained = _Batch(mark, given.data_ptr(), self._seeds, held=held)
 
     def data_came(self, batch: Any, loader: Any) -> None:
-        mark = _fingerprint(list(_tensors(batch))[:2])
         self._batch = None
+        if self._since_again > _EARLY:
+            return
+        mark = _fingerprint(list(_tensors(batch))[:2])
         if mark is None:
             return
         number = getattr(loader, "_num_yielded", 0)
@@ -96,9 +104,13 @@ class Batches(Onlooker):
             self._seeds.setdefault(seed, chain(sys._getframe()))
 
     def step_ended(self, optimizer: Optimizer) -> None:
+        self._steps += 1
+        self._since_again += 1
         batch, self._trained = self._trained, None
         if batch is not None:
             self._told = self._compare(batch)
+            if self._told is not None:
+                self._since_again = 0
         self._seeds = {}
 
     def _compare(self, batch: _Batch) -> dict[str, Any] | None:

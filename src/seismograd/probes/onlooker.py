@@ -30,6 +30,8 @@ class Onlooker:
 
     def __init__(self, watched: Watched) -> None:
         self.watched = watched
+        self.looks = True
+        """Whether the present step is looked at in full: for what a cheap one does not do at every step."""
 
     # -- events --------------------------------------------------------------------------------------------------
 
