@@ -156,9 +156,9 @@ class Scene:
         return self.call
 
     def told(self, *ids: str) -> list[Finding]:
-        """What the watch over the rehearsal found of these."""
+        """What the watch over the rehearsal found of these, each at the step of it where it was first seen."""
         found = [] if self.trial is None else self.trial.rehearsal.findings
-        return [replace(one, step=0, last_step=0, count=1) for one in found if one.id in ids]
+        return [replace(one, last_step=one.step, count=1) for one in found if one.id in ids]
 
 
 def finding(
