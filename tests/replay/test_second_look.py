@@ -126,12 +126,22 @@ def test_models_that_would_notice_are_left_alone():
     handle.remove()
     assert not may_be_noticed(torch.nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)))
     assert may_be_noticed(Counted())
+    assert may_be_noticed(Logged())
 
 
 class Counted(nn.Module):
     def forward(self, x):
         global count  # noqa: PLW0603
         count = 1
+        return x
+
+
+LOG: list[float] = []
+
+
+class Logged(nn.Module):
+    def forward(self, x):
+        LOG.append(float(x.sum()))
         return x
 
 

@@ -23,7 +23,7 @@ class Watching:
 
     @property
     def readings(self) -> list[sg.Reading]:
-        return list(self.memory.readings)
+        return [reading for reading in self.memory.readings if not reading.facts]
 
     def series(self, name: str) -> list[float]:
         return self.memory.series(name)[1]

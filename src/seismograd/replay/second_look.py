@@ -5,7 +5,9 @@ from __future__ import annotations
 import dis
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from time import perf_counter
+from types import ModuleType, NoneType
 from typing import Any, ClassVar
 
 import torch
@@ -145,8 +147,9 @@ def may_be_noticed(module: nn.Module) -> bool:
             return True
         if type(each) not in seen:
             seen.add(type(each))
-            code = getattr(type(each).forward, "__code__", None)
-            if code is not None and is_users(code.co_filename) and _sets_outside(code):
+            forward: Any = type(each).forward
+            code = getattr(forward, "__code__", None)
+            if code is not None and is_users(code.co_filename) and (_sets_outside(code) or _reaches_outside(forward)):
                 return True
     return False
 
@@ -164,3 +167,30 @@ def _sets_outside(code: Any) -> bool:
         one.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") or (one.opname == "STORE_DEREF" and one.argval in free)
         for one in dis.get_instructions(code)
     )
+
+
+def _reaches_outside(forward: Any) -> bool:
+    """Whether it uses a thing outside of the model that a call may change: a list to append to, a log, a counter."""
+    names = {one.argval for one in dis.get_instructions(forward.__code__) if one.opname == "LOAD_GLOBAL"}
+    held = [forward.__globals__[name] for name in names if name in forward.__globals__]
+    for cell in forward.__closure__ or ():
+        with suppress(ValueError):  # still empty
+            held.append(cell.cell_contents)
+    return any(not isinstance(value, _UNCHANGED) and not callable(value) for value in held)
+
+
+_UNCHANGED = (
+    Tensor,
+    ModuleType,
+    type,
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    tuple,
+    frozenset,
+    NoneType,
+    torch.dtype,
+    torch.device,
+)
