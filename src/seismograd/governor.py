@@ -14,7 +14,7 @@ _FOR_TABLES = 0.4
 _VISIBLE = 2 / 3
 """The part of the budget that may be spent by the clock: the rest is for what no timer sees, caches above all."""
 
-GRACE = 1.5
+GRACE = 2.0
 """Seconds of its own time that the watch may use before it has earned them."""
 
 LONGEST_WAIT = 64
@@ -52,10 +52,8 @@ class Governor:
         """The measured share of the watch in the run's time."""
         return self.own / self.elapsed if self.elapsed else 0.0
 
-    def spend(self, seconds: float, wall: float | None = None) -> None:
-        """`seconds` are paid for; `wall` is how long it took, which is more on a machine that is busy otherwise."""
+    def spend(self, seconds: float) -> None:
         self._step_own += seconds
-        self.own += seconds if wall is None else wall
 
     def spend_on_tables(self, seconds: float) -> None:
         """Part of what `spend` hears of too."""
@@ -65,6 +63,7 @@ class Governor:
         """A step is over: `seconds` is its whole length. Decides about the step after it."""
         own, tables = self._step_own, self._step_tables
         self._step_own = self._step_tables = 0.0
+        self.own += own
         self.elapsed += seconds
         income = _VISIBLE * self.budget * seconds
         if self.level is not DebugLevel.BASIC:

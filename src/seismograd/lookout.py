@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from time import thread_time
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -79,9 +79,9 @@ class Lookout:
     def backward_starts(self, roots: Sequence[Any]) -> None:
         graph: Graph | None = None
         if self.looks:
-            began = thread_time()
+            began = perf_counter()
             graph = Graph(roots, self._calls.take())
-            self._governor.spend_on_tables(thread_time() - began)
+            self._governor.spend_on_tables(perf_counter() - began)
         self._tell("backward_starts", roots, graph)
 
     def backward_ended(self, owners: Sequence[int]) -> None:
@@ -187,12 +187,12 @@ class Lookout:
                 except Exception as error:
                     self._drop(onlooker, error)
             elif self.looks or everyone:
-                began = thread_time()
+                began = perf_counter()
                 try:
                     hear(*args, **more)
                 except Exception as error:
                     self._drop(onlooker, error)
-                self._governor.spend_on_tables(thread_time() - began)
+                self._governor.spend_on_tables(perf_counter() - began)
 
     def _who_hears(self, event: str) -> list[tuple[Onlooker, Callable[..., None]]]:
         nothing = getattr(Onlooker, event)

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from threading import get_ident
-from time import perf_counter, thread_time
+from time import perf_counter
 from typing import Any, Concatenate, ParamSpec
 
 import torch
@@ -59,7 +59,7 @@ def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenat
             work(self, *args, **kwargs)
 
     def work(self: Loop, *args: P.args, **kwargs: P.kwargs) -> None:
-        began, worked = perf_counter(), thread_time()
+        began = perf_counter()
         grad_enabled = torch.is_grad_enabled()
         try:  # from the first change on: a signal's exception may come at any call
             self._busy = True
@@ -72,9 +72,7 @@ def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenat
             self._busy = False
             spent = perf_counter() - began
             self._timing.own += spent
-            # A busy machine is not our work; a wait for an accelerator is.
-            used = spent if self._waits else min(spent, thread_time() - worked)
-            self.governor.spend(used - min(used, self._set_up), spent - min(spent, self._set_up))
+            self.governor.spend(spent - min(spent, self._set_up))
             self._set_up = 0.0
 
     return run  # type: ignore[return-value]
@@ -162,7 +160,6 @@ class Loop:
         self._seen_forward = self._unsettled = False
         self._steps_by_itself = False  # a torch optimizer has stepped: so others may be expected to
         self._busy = self._closed = self._asleep = False
-        self._waits = any(parameter.device.type != "cpu" for parameter in self._watched.roster.parameters)
         self._thread = get_ident()
         self._set_up = 0.0  # seconds that belong to setting up, not to the share of a step
         self._validation: Validation | Evaluations = evaluations or Validation(loss_fn)
