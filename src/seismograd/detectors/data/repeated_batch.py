@@ -28,8 +28,8 @@ class RepeatedBatch:
 
     What to try
     -----------
-    `for x, y in loader:` instead of `next(iter(loader))`, or an iterator that is made once, before the loop; a seed that
-    is set once, at the start of the program; a `__getitem__` that uses its index.
+    `for x, y in loader:` instead of `next(iter(loader))`, or an iterator that is made once, before the loop; a seed
+    that is set once, at the start of the program; a `__getitem__` that uses its index.
 
     An example
     ----------

@@ -25,12 +25,12 @@ class LossSpike:
 
     How it is judged
     ----------------
-    Against the last 100 readings: `deviations` times their robust spread above the median, three times further out
-    than any of them, and at least `share` of what the run has come down since its start, so that bounces of a
-    converged run do not count. It has to come back within `window` readings. One is info; from `repeats` on that
-    lasted two readings or more, each with a gradient `thrown` times larger than the run has ever had outside of
-    spikes, it is a warning: weights were thrown off. A loss that jumps without such a gradient has met other data (a
-    new task, a harder stage), and learns them. A rise after the learning rate was raised is no spike.
+    Against the last 100 readings (at least `warm`): `deviations` times their robust spread above the median, three
+    times further out than any of them, and at least `share` of what the run has come down since its start, so that
+    bounces of a converged run do not count. It has to come back within `window` readings. One is info; from `repeats`
+    on that lasted two readings or more, each with a gradient `thrown` times larger than the run has ever had outside
+    of spikes, it is a warning: weights were thrown off. A loss that jumps without such a gradient has met other data
+    (a new task, a harder stage), and learns them. A rise after the learning rate was raised is no spike.
 
     What to try
     -----------

@@ -78,9 +78,7 @@ class _Checker:
             "limit": self._detector.looks,
         }
         if claim["what"] == "module":
-            advice = [
-                f"Call `{claim['on'] or 'model'}.requires_grad_(False)`: that reaches every parameter."
-            ]
+            advice = [f"Call `{claim['on'] or 'model'}.requires_grad_(False)`: that reaches every parameter."]
             where = Where(module=claim["on"] or None)
         else:
             advice = ["Set `parameter.requires_grad = False` on each parameter: that is the only name torch knows."]

@@ -23,11 +23,11 @@ class MissingActivation:
 
     How it is judged
     ----------------
-    By the autograd graph: a layer is fed by another one with nothing but views, dropout, biases and constants between
-    them. A warning if that holds for the whole model (batch norm and average pooling count as linear there), or for
-    `long` fully connected layers in a row; an info for a pair. A chain whose narrowest inner layer is narrower than
-    both its ends (an autoencoder, a low-rank factor, LoRA) is meant, and so are convolutions in a row in a model that
-    has non-linearities elsewhere, and layers whose output is used twice.
+    By the autograd graph, at `looks` looks: a layer is fed by another one with nothing but views, dropout, biases and
+    constants between them. A warning if that holds for the whole model (batch norm and average pooling count as linear
+    there), or for `long` fully connected layers in a row; an info for a pair. A chain whose narrowest inner layer is
+    narrower than both its ends (an autoencoder, a low-rank factor, LoRA) is meant, and so are convolutions in a row in
+    a model that has non-linearities elsewhere, and layers whose output is used twice.
 
     What to try
     -----------

@@ -24,10 +24,10 @@ class MissingStep:
     There is an optimizer that holds the parameters, backward gives it gradients, it does not step, and the weights do
     not move by any other means. It never stepped, and `zero_grad()` was called on it after `rounds` backwards, or on
     the model after `rounds_of_model`; or its scheduler steps and it does not; or nothing was ever cleared in
-    `backwards` backwards (they could be accumulated until then). Where the run is over, fewer are enough. Once it has
-    stepped, only after `stopped` backwards in training mode that were cleared by the optimizer's own `zero_grad()`,
-    and where no other optimizer goes on. One that waits while another steps is told of when the run is over, or after
-    `backwards` rounds: it may be waiting for its time.
+    `backwards` backwards (they could be accumulated until then). Where the run is over, `at_the_end` are enough. Once
+    it has stepped, only after `stopped` backwards in training mode that were cleared by the optimizer's own
+    `zero_grad()`, and where no other optimizer goes on. One that waits while another steps is told of when the run is
+    over, or after `backwards` rounds: it may be waiting for its time.
 
     What to try
     -----------

@@ -24,10 +24,11 @@ class UnoptimizedParameter:
     ----------------
     Over `looks` steps: parameters of a model that need a gradient, get one, are in no optimizer that has stepped, and
     are not changed by anyone else. Critical where an optimizer steps `steps` times without any gradient while
-    parameters of the same shapes get them: it holds copies. A warning where they work on what optimized
-    parameters have made, and no more than `minority` of the model's modules are left out (or they are a
-    small model of their own, in training mode, called once), and where they were frozen and need a gradient since. Info where everything before the optimized part is left out, or most of the
-    model: training only a head, a prompt or an adapter is done on purpose.
+    parameters of the same shapes get them: it holds copies. A warning where they work on what optimized parameters
+    have made, and no more than `minority` of the model's modules are left out (or they are a small model of their own,
+    in training mode, called once), and where they were frozen and need a gradient since. Info where everything before
+    the optimized part is left out, or most of the model: training only a head, a prompt or an adapter is done on
+    purpose.
 
     What to try
     -----------

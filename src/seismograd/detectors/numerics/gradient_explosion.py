@@ -25,11 +25,12 @@ class GradientExplosion:
     How it is judged
     ----------------
     The norm is held against the run's own: the larger of the median of the last 64 readings and the median of the
-    first 20, and the largest norm so far. It is an explosion when the norm is `extreme` times the usual one at once,
-    when it stays above `far` times the usual for `sustained` readings and the loss has not risen by as much, or when it
-    grows by more than 1.2 for each of `streak` readings together with the loss, 100 times in all. One outlier batch
-    that is gone at the next reading is noted as info. In the first steps, the norms of the weight matrices are also
-    compared across depth: `depth_ratio` times more at the input than at the output is too much.
+    first 20, and the largest norm so far, from reading `settle` on. It is an explosion when the norm is `extreme`
+    times the usual one at once, when it stays above `far` times the usual for `sustained` readings and the loss has
+    not risen by as much, or when it grows by more than 1.2 for each of `streak` readings together with the loss, 100
+    times in all. One outlier batch that is gone at the next reading is noted as info. In the first steps, the norms of
+    the weight matrices are also compared across depth: `depth_ratio` times more at the input than at the output is too
+    much.
 
     What to try
     -----------

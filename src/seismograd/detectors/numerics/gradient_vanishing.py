@@ -27,12 +27,12 @@ class GradientVanishing:
     How it is judged
     ----------------
     On sampled readings, over the weight matrices in their order. The early quarter's gradient below `starved` of the
-    late ones', falling steadily with depth, over `readings` samples while the loss has not come down by `progress`
-    (below `starved_always` also when it has); or exactly zero in all of them but the last while the loss has not come
-    down, or in all of them while biases get one: no unit fires any more; or the whole gradient so small that changing
-    every weight by its own size would not change the loss by `flat` of it, while the loss has not moved since a
-    start with fresh random weights (info where the weights are not known to be fresh: a minimum looks the same).
-    Frozen parameters, branches that start at zero, unused experts and converged runs are none of these.
+    late ones', falling steadily with depth, over `readings` samples and `steps` steps while the loss has not come down
+    by `progress` (below `starved_always` also when it has); or exactly zero in all of them but the last while the loss
+    has not come down, or in all of them while biases get one: no unit fires any more; or the whole gradient so small
+    that changing every weight by its own size would not change the loss by `flat` of it, while the loss has not moved
+    since a start with fresh random weights (info where the weights are not known to be fresh: a minimum looks the
+    same). Frozen parameters, branches that start at zero, unused experts and converged runs are none of these.
 
     What to try
     -----------

@@ -44,6 +44,7 @@ class NonfiniteActivation:
     follows: ClassVar[tuple[str, ...]] = (
         "nonfinite-input",
         "missing-zero-grad",
+        *UPSTREAM,
     )
 
     def start(self) -> _Checker:

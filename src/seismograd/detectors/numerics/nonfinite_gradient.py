@@ -50,6 +50,7 @@ class NonfiniteGradient:
         "nonfinite-activation",
         "nonfinite-loss",
         "missing-zero-grad",
+        *UPSTREAM,
     )
 
     def start(self) -> _Checker:

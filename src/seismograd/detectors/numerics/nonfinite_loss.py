@@ -47,6 +47,7 @@ class NonfiniteLoss:
         "nonfinite-activation",
         "nonfinite-gradient",
         "missing-zero-grad",
+        *UPSTREAM,
     )
 
     def start(self) -> _Checker:

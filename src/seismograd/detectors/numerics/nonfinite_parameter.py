@@ -46,6 +46,7 @@ class NonfiniteParameter:
         "nonfinite-gradient",
         "nonfinite-loss",
         "missing-zero-grad",
+        *UPSTREAM,
     )
 
     def start(self) -> _Checker:

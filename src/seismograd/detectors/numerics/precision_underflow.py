@@ -28,7 +28,8 @@ class PrecisionUnderflow:
     How it is judged
     ----------------
     On sampled updates, over the weight matrices that had a gradient: the share of their elements whose bits changed,
-    in the median below `changed` for `samples` updates in a row. A learning rate of zero or at the end of its decay,
+    in the median below `changed` for `samples` updates in a row and `steps` steps, while the gradient is at least
+    `gradient` of what it was at first. A learning rate of zero or at the end of its decay,
     gradients that are zero in most elements, a loss that came down to a hundred-thousandth, gradients that have died
     down with convergence or are so small that
     moving every weight by its own size would not change the loss by `effect` of it (a minimum), weights on which decay
