@@ -243,7 +243,7 @@ def few_classes_a_batch() -> sg.TrainingDebugger:
 @healthy()
 def one_task_after_the_other() -> sg.TrainingDebugger:
     """Continual learning: two new classes every hundred steps, old ones replayed."""
-    centres = 2 * torch.randn(6, batch=16)
+    centres = 2 * torch.randn(6, 16)
     model = mlp(16, 64, 6)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     with sg.watch(model, optimizer, sinks=[]) as watch:

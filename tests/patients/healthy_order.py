@@ -293,10 +293,10 @@ def schedules_by_batch_and_by_epoch() -> sg.TrainingDebugger:
         model = mlp(20, 32, 4)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         by_batch = (
-            OneCycleLR(optimizer, max_lr=0.1, total_steps=8 * len(loader)),
-            MultiStepLR(optimizer, [4 * len(loader), 6 * len(loader)]),
-            LambdaLR(optimizer, lambda step: min(1.0, step / 20)),
-        )[at]
+            lambda: OneCycleLR(optimizer, max_lr=0.1, total_steps=8 * len(loader)),  # noqa: B023
+            lambda: MultiStepLR(optimizer, [4 * len(loader), 6 * len(loader)]),  # noqa: B023
+            lambda: LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 20)),  # noqa: B023
+        )[at]()
         by_epoch = StepLR(optimizer, 3, gamma=0.5)
         with sg.watch(model, optimizer, sinks=[]) as watch:
             for _ in range(8):

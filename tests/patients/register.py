@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -30,7 +31,9 @@ class Patient:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            return self.program()
+            with warnings.catch_warnings():  # torch has noticed some of the faults, too
+                warnings.filterwarnings("ignore", "Using a target size|Detected call of `lr_scheduler")
+                return self.program()
         finally:
             torch.set_num_threads(threads)
 

@@ -110,8 +110,8 @@ class _Checker:
         assert self._output is not None
         mean, std = median([one[0] for one in self._outputs]), median([one[1] for one in self._outputs])
         numbers = self._numbers
-        way = abs(numbers.mean - self._output[0])
-        gone = 1.0 - abs(numbers.mean - mean) / way if way > 0.0 else 1.0
+        way = numbers.mean - self._output[0]
+        gone = (mean - self._output[0]) / way if way else 1.0  # beyond 1: it has overshot, so it can move
         if abs(numbers.mean) < 0.5 * numbers.std:  # no offset to be learned: how much of the spread is there?
             if std < 1.05 * self._output[1]:
                 return None  # maybe there is nothing to be learned

@@ -114,7 +114,7 @@ class _Checker:
                 return bool(fallen and horizon < epoch and soon)
             if kind == "ReduceLROnPlateau" and count <= epoch and epochs <= 1:
                 return bool(schedule["lr"] <= 0.01 * schedule["peak"] and settings.get("patience", 0) < epoch)
-        if kind not in ("StepLR", "ExponentialLR", "LambdaLR", "MultiplicativeLR"):
+        if kind not in ("StepLR", "ExponentialLR"):  # what a function of the user's means is not to be known
             return False
         low = schedule["fell"] and schedule["lr"] < limits.nothing * schedule["peak"]
         return bool(low and count >= 3 * schedule["fell"] + 50)
