@@ -177,6 +177,8 @@ class Lookout:
             self._take(Reading(step, rank=self._rank, facts=facts))
 
     def _tell(self, event: str, *args: Any, everyone: bool = False, **more: Any) -> None:
+        if _transforms() is not None and not everyone:
+            return  # under `torch.func` tensors are none that could be kept until the end of the step
         hearers = self._hearers.get(event)
         if hearers is None:
             hearers = self._hearers[event] = self._who_hears(event)
@@ -256,3 +258,4 @@ class _Calls:
 
 _NOWHERE = Span(nn.Identity(), None, 0, 0, 0)
 _number: Callable[[], int] = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+_transforms: Callable[[], Any] = torch._C._functorch.peek_interpreter_stack

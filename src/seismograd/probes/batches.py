@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seismograd.places import Spot, chain
+from seismograd.probes.nested import tensors_in
 from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.validation import StorageWeakRef
@@ -66,7 +67,7 @@ class Batches(Onlooker):
             name = self._names[module] = _name_of(module, self.watched)
         if self._steps > _EARLY and not self.looks:
             return
-        given = next((x for x in _tensors((args, dict(kwargs))) if not x.requires_grad), None)
+        given = next((x for x in tensors_in((args, kwargs)) if not x.requires_grad), None)
         if given is None or given.layout != torch.strided or given.device.type == "meta":
             return
         wanted = name not in self._inputs and len(self._inputs) < _MOST_INPUTS
@@ -87,7 +88,7 @@ class Batches(Onlooker):
         self._batch = None
         if self._since_again > _EARLY:
             return
-        mark = _fingerprint(list(_tensors(batch))[:2])
+        mark = _fingerprint(list(tensors_in(batch))[:2])
         if mark is None:
             return
         number = getattr(loader, "_num_yielded", 0)
@@ -203,17 +204,6 @@ def _fingerprint(tensors: list[Tensor]) -> int | None:
         if tensor.is_contiguous():
             marks.append(float(tensor.detach().reshape(-1)[:_PRINT_SUM].sum()))
     return hash(tuple(marks)) if marks else None
-
-
-def _tensors(batch: Any, depth: int = 0) -> Iterator[Tensor]:
-    if isinstance(batch, Tensor):
-        yield batch
-    elif depth < 3 and isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from _tensors(value, depth + 1)
-    elif depth < 3 and isinstance(batch, (list, tuple)):
-        for value in batch:
-            yield from _tensors(value, depth + 1)
 
 
 def _name_of(module: nn.Module, watched: Watched) -> str:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from torch import nn
 
 from seismograd.probes.graph import Span
-from seismograd.probes.watched import Roster
+from seismograd.probes.watched import Roster, weight_of
 
 _LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 """What holds modules to choose from: some of them may be called, and others not."""
@@ -122,7 +122,7 @@ class Holders:
 
 
 def _width(module: nn.Module) -> tuple[int, int] | None:
-    weight = getattr(module, "weight", None)
+    weight = weight_of(module)
     if isinstance(module, nn.Linear):
         return module.in_features, module.out_features
     if isinstance(module, nn.modules.conv._ConvNd):

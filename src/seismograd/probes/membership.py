@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +17,7 @@ from seismograd.places import chain
 from seismograd.probes import flow
 from seismograd.probes.graph import Graph, Span
 from seismograd.probes.holders import Holders
+from seismograd.probes.nested import tensors_in
 from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Roster, Watched
@@ -72,7 +73,9 @@ class Membership(Onlooker):
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, ours: bool, trains: bool
     ) -> None:
         if trains:
-            self._inputs.update(flow.address(tensor) for tensor in _tensors((args, *kwargs.values())))
+            self._inputs.update(
+                flow.address(tensor) for tensor in tensors_in((args, kwargs)) if _lies_in_memory(tensor)
+            )
         elif ours and module.training and (path := self._know().by_id.get(id(module))) is not None:
             self._called.add(path)
 
@@ -554,16 +557,8 @@ def _sample(tensor: Tensor) -> Tensor:
     return tensor.detach().reshape(-1)[:_SLICE].clone()
 
 
-def _tensors(values: Iterable[Any], depth: int = 2) -> Iterator[Tensor]:
-    """The tensors among these that lie in memory."""
-    for value in values:
-        if isinstance(value, Tensor):
-            if value.layout is torch.strided and value.numel() > 1 and flow.has_storage(value):
-                yield value
-        elif depth and isinstance(value, (list, tuple)):
-            yield from _tensors(value[:16], depth - 1)
-        elif depth and isinstance(value, Mapping):
-            yield from _tensors(list(value.values())[:16], depth - 1)
+def _lies_in_memory(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided and tensor.numel() > 1 and flow.has_storage(tensor)
 
 
 def _line() -> dict[str, Any] | None:

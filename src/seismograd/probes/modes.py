@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from seismograd.places import Spot, chain
 from seismograd.probes.dropouts import Dropouts
 from seismograd.probes.graph import Graph
+from seismograd.probes.nested import tensors_in
 from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.parts import Frozen, Model
@@ -95,7 +96,7 @@ class Modes(Onlooker):
         call, self._open = self._open, None
         if call is None:
             return
-        nodes: list[Any] = list({tensor.grad_fn: None for tensor in _tensors(output) if tensor.grad_fn is not None})
+        nodes: list[Any] = list({tensor.grad_fn: None for tensor in tensors_in(output) if tensor.grad_fn is not None})
         for node in nodes[:_MOST_OUTPUTS]:
             mark = _Mark(call)
             node.register_prehook(mark)
@@ -400,17 +401,6 @@ class _Block:
             "norms": [part.name for part in self.model.parts if part.kind == "norm" and part.live()],
             **_told(self.spots),
         }
-
-
-def _tensors(output: Any, depth: int = 0) -> Iterator[Tensor]:
-    if isinstance(output, Tensor):
-        yield output
-    elif depth < 3 and isinstance(output, Mapping):
-        for value in output.values():
-            yield from _tensors(value, depth + 1)
-    elif depth < 3 and isinstance(output, (list, tuple)):
-        for value in output:
-            yield from _tensors(value, depth + 1)
 
 
 def _told(spots: Sequence[Spot]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import math
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch.optim import Optimizer
 
 from seismograd import places
 from seismograd.probes.graph import Graph
+from seismograd.probes.nested import tensors_in
 from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.schedules import Schedule
@@ -425,14 +425,7 @@ class Order(Onlooker):
 
 
 def _first_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor | None:
-    for value in chain(args, kwargs.values()):
-        if isinstance(value, Tensor):
-            return value
-        inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
-        for one in inner:
-            if isinstance(one, Tensor):
-                return one
-    return None
+    return next(tensors_in((args, kwargs)), None)
 
 
 def _reduction(graph: Graph, scaled: bool) -> str | None:

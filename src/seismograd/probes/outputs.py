@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from seismograd.probes import units
 from seismograd.probes.graph import Graph
+from seismograd.probes.nested import tensors_in
 from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Watched
@@ -131,22 +133,14 @@ class Outputs(Onlooker):
         return {"models": models, "samples": samples, "singles": singles}
 
 
-def _tensors(thing: Any, depth: int = 0) -> list[Tensor]:
-    """The first few tensors with rows in a structure of tuples, lists and mappings."""
-    if isinstance(thing, Tensor):
-        plain = thing.layout == torch.strided and not thing.is_complex() and thing.device.type != "meta"
-        return [thing] if plain and thing.ndim and thing.numel() and not thing.is_quantized else []
-    parts: Iterator[Any] = iter(())
-    if depth < 4 and isinstance(thing, Mapping):
-        parts = iter(thing.values())
-    elif depth < 4 and isinstance(thing, (tuple, list)):
-        parts = iter(thing[:_MOST_TENSORS])
-    found: list[Tensor] = []
-    for part in parts:
-        found += _tensors(part, depth + 1)
-        if len(found) >= _MOST_TENSORS:
-            break
-    return found[:_MOST_TENSORS]
+def _tensors(thing: Any) -> list[Tensor]:
+    """The first few tensors with rows."""
+    return list(islice(filter(_has_rows, tensors_in(thing)), _MOST_TENSORS))
+
+
+def _has_rows(tensor: Tensor) -> bool:
+    plain = tensor.layout == torch.strided and not tensor.is_complex() and tensor.device.type != "meta"
+    return bool(plain and tensor.ndim and tensor.numel() and not tensor.is_quantized)
 
 
 def _sampled(tensor: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seismograd.probes.watched import Watched
+from seismograd.probes.watched import Watched, weight_of
 
 _NAMES = ("dropout", "droppath", "stochasticdepth")
 """Classes of others that are called like this drop something, by a rate of one of these names:"""
@@ -33,7 +33,8 @@ class Part:
 
     def matters(self) -> bool:
         """Whether training needs it live: not a norm that is frozen."""
-        weight = getattr(self._module(), "weight", None) if self.kind == "norm" else None
+        module = self._module()
+        weight = weight_of(module) if module is not None and self.kind == "norm" else None
         return weight is None or bool(weight.requires_grad)
 
     def resets(self) -> bool:
@@ -68,7 +69,7 @@ class Model:
             name = names.get(id(inner), path) or type(inner).__name__
             if kind is not None:
                 self.parts.append(Part(name, inner, kind))
-            weight = inner._parameters.get("weight")
+            weight = weight_of(inner)
             if isinstance(inner, _NORMS):
                 frozen = weight is not None and not weight.requires_grad
                 if (
@@ -108,7 +109,8 @@ class Norm:
         before = None if self._before is None else self._before()
         if module is None or not module.training or getattr(module, "momentum", None) == 0.0:
             return False
-        return not (module.weight.requires_grad or (before is not None and before.requires_grad))
+        weight = weight_of(module)
+        return not ((weight is not None and weight.requires_grad) or (before is not None and before.requires_grad))
 
     def values(self) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
         """Mean, variance, some of the weights, and whether it looks as if it had seen one batch at most."""
@@ -116,7 +118,7 @@ class Norm:
         before = None if self._before is None else self._before()
         if module is None or module.running_mean is None:
             return None
-        weights = [w.detach().reshape(-1)[:64].float() for w in (module.weight, before) if isinstance(w, Tensor)]
+        weights = [w.detach().reshape(-1)[:64].float() for w in (weight_of(module), before) if isinstance(w, Tensor)]
         seen = module.num_batches_tracked
         kept = 1.0 - (0.0 if module.momentum is None else module.momentum)
         fresh = module.running_var.min() >= kept - 1e-3

@@ -223,3 +223,8 @@ def _fan_in(module: nn.Module, name: str, parameter: Tensor) -> int:
     if name == "weight" and isinstance(module, _DENSE_LAYERS) and parameter.ndim >= 2:
         return max(1, parameter.shape[1:].numel())
     return 0
+
+
+def weight_of(module: nn.Module) -> nn.Parameter | None:
+    """Its own parameter `weight`. Never ask for the attribute: a parametrization would compute it, and may change."""
+    return next((p for name, p in module.named_parameters(recurse=False) if name == "weight"), None)

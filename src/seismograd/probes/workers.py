@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from seismograd.places import is_users
+from seismograd.probes.nested import tensors_in
 
 _GENERATORS = (torch.Generator, random.Random)
 _RESEEDS = frozenset(
@@ -165,7 +166,7 @@ class Workers:
 
 def _mark(batch: Any) -> tuple[float, ...] | None:
     """A few numbers of every tensor of a batch, by which it can be told from others."""
-    tensors = [tensor for tensor in _tensors(batch, 2) if tensor.numel() and tensor.device.type == "cpu"]
+    tensors = [tensor for tensor in tensors_in(batch) if _is_plain(tensor) and tensor.device.type == "cpu"]
     if not tensors:
         return None
     numbers: list[float] = []
@@ -175,16 +176,8 @@ def _mark(batch: Any) -> tuple[float, ...] | None:
     return tuple(numbers) if len(set(numbers)) > 8 else None
 
 
-def _tensors(batch: Any, deep: int) -> Iterator[Tensor]:
-    if isinstance(batch, Tensor):
-        if not batch.is_complex() and batch.layout == torch.strided:
-            yield batch
-    elif deep and isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from _tensors(value, deep - 1)
-    elif deep and isinstance(batch, (list, tuple)):
-        for value in batch:
-            yield from _tensors(value, deep - 1)
+def _is_plain(tensor: Tensor) -> bool:
+    return bool(tensor.numel()) and not tensor.is_complex() and tensor.layout == torch.strided
 
 
 def _is_generator(value: Any) -> bool:
