@@ -16,7 +16,7 @@ SICK = {
     "learning_rate_too_high": "lr-too-high",
     "nan": "nonfinite-gradient",
     "overfitting": "overfitting",
-    "plateau": "loss-plateau",
+    "plateau": "shuffled-labels",
 }
 
 

@@ -288,7 +288,7 @@ def test_an_interval_and_a_confidence():
     result = finder.range_test(valley)
     low, high = result["interval"]
     assert low <= result["suggested_lr"] < high
-    assert -4 < math.log10(low) < math.log10(high) < -1.5
+    assert -4.5 < math.log10(low) < math.log10(high) < -1.5
     assert result["confidence"] > 0.9
     assert finder.plot().layout.shapes[0].x1 == high
     rng = np.random.default_rng(0)

@@ -322,6 +322,11 @@ SINKS: dict[str, Callable[[], Any]] = {
 }
 
 
+def _numeric(memory: Memory) -> list[sg.Reading]:
+    """Those that are not of facts."""
+    return [reading for reading in memory.readings if not reading.facts]
+
+
 def _broken_run(**options: Any) -> tuple[list[str], dict[str, Any], Memory]:
     """Runs a loop with something broken inside; what was warned, the report, and what still arrived."""
     memory = Memory()
@@ -348,8 +353,8 @@ def test_a_broken_probe_is_dropped_and_the_rest_goes_on(
     monkeypatch.setattr(probe, method, _break)
     said, report, memory = _broken_run()
     _assert_told_once(said, report, f"probe {probe.name}")
-    assert len(memory.readings) == SHORT
-    assert all("loss" in reading.scalars for reading in memory.readings)
+    assert len(_numeric(memory)) == SHORT
+    assert all("loss" in reading.scalars for reading in _numeric(memory))
     assert report["findings"][0]["id"] == "alarm"
     assert report["findings"][0]["count"] == SHORT
 
@@ -360,7 +365,7 @@ def test_a_broken_detector_is_dropped_and_the_rest_goes_on(detector: Any, monkey
     monkeypatch.setattr(type(detector), "needs", ("loss",))
     said, report, memory = _broken_run(detectors=[detector, Alarm()])
     _assert_told_once(said, report, f"detector {detector.id}")
-    assert len(memory.readings) == SHORT
+    assert len(_numeric(memory)) == SHORT
     assert {f["id"]: f["count"] for f in report["findings"]}["alarm"] == SHORT
 
 
@@ -369,7 +374,7 @@ def test_a_detector_that_cannot_start_is_dropped_and_the_rest_goes_on(monkeypatc
     monkeypatch.setattr(type(broken), "start", _break)
     said, report, memory = _broken_run(detectors=[broken, Alarm()])
     _assert_told_once(said, report, f"detector {broken.id}")
-    assert len(memory.readings) == SHORT
+    assert len(_numeric(memory)) == SHORT
 
 
 @pytest.mark.parametrize("method", SINK_METHODS)
@@ -380,7 +385,7 @@ def test_a_broken_sink_is_dropped_and_the_rest_goes_on(name: str, method: str, m
     said, report, memory = _broken_run(sinks=[sink])
     assert len(said) == 1
     assert f"sink {name}" in said[0]
-    assert len(memory.readings) == SHORT
+    assert len(_numeric(memory)) == SHORT
     if method != "close":  # the report was made before
         _assert_told_once(said, report, f"sink {name}")
 
@@ -614,7 +619,7 @@ def test_overlapping_watches_may_close_in_any_order(training: Training, order: t
         other.step()
         watches[at].close()
     assert (_traces(training.model), _traces(other.model)) == before
-    assert [len(memories[at].readings) for at in order] == [1, 2, 3]
+    assert [len(_numeric(memories[at])) for at in order] == [1, 2, 3]
 
 
 def test_a_patch_that_someone_set_over_ours_stays(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -720,7 +725,10 @@ def test_one_sync_for_a_reading(
             training.step()
     assert sum(not reading.facts for reading in memory.readings) == steps
     assert steps <= sum(fetches) <= 2 * steps + 1  # facts come by a copy of their own, which nobody waits for
-    assert with_watch - alone == Counter({"Tensor.tolist": sum(fetches) + 1})  # one look at the parameters at the end
+    more = with_watch - alone
+    more["Tensor.tolist"] -= sum(fetches) + 1  # one look at the parameters at the end
+    assert 0 <= more.pop("Tensor.tolist") <= steps  # labels that lie on the CPU: nobody waits for those
+    assert not more
 
 
 # -- bounded -------------------------------------------------------------------------------------------------------
@@ -755,7 +763,7 @@ def test_memory_stays_bounded(level: str) -> None:
             grown = _own_bytes() - before
         finally:
             tracemalloc.stop()
-    assert grown < 16 * 1024, f"{grown} bytes in 3,000 steps"
+    assert grown < 24 * 1024, f"{grown} bytes in 3,000 steps"
 
 
 # -- workers and children ------------------------------------------------------------------------------------------
@@ -787,14 +795,15 @@ def test_workers_of_a_loader_work_and_are_not_watched(method: str) -> None:
             (model(batch / 1e6).mean()).backward()
             optimizer.step()
         assert len(patches._listeners) == 1
-    assert len(memory.readings) == 4
+    assert len(_numeric(memory)) == 4
     assert sum("time/data" in reading.scalars for reading in memory.readings) == 4
 
 
 _FORKS = """
 import os, sys, torch, seismograd as sg
 class Sink:
-    def write_reading(self, reading): print("reading", flush=True)
+    def write_reading(self, reading):
+        if not reading.facts: print("reading", flush=True)
     def write_finding(self, finding): ...
     def update_finding(self, finding): ...
     def close(self, report): print("closed", flush=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seismograd.probes.graph import Graph
+from seismograd.probes.nested import tensors_in
 from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.relation import Relation
@@ -339,14 +340,7 @@ def _some(tensor: Tensor, turn: int, count: int = SAMPLES) -> Tensor:
 
 def _first_tensor(values: Sequence[Any]) -> Tensor | None:
     """The first batch among the arguments, one level deep."""
-    for value in values:
-        inner = (
-            list(value.values()) if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
-        )
-        for one in inner:
-            if isinstance(one, Tensor) and one.ndim >= 1 and one.shape[0] and _plain(one):
-                return one
-    return None
+    return next((one for one in tensors_in(values, 2) if one.ndim >= 1 and one.shape[0] and _plain(one)), None)
 
 
 def _plain(tensor: Any) -> bool:
