@@ -17,8 +17,8 @@ demo: .venv/.base ## watch a sick training loop, name its fault, write demo-repo
 test: .venv/.dev ## run the tests
 	$(BIN)/python -m pytest -n 2 -m "not thorough"
 
-thorough: .venv/.dev ## run the scripts that `make test` leaves out
-	$(BIN)/python -m pytest -n 2 -m thorough tests/test_scripts.py
+thorough: .venv/.dev ## run the scripts and patients that `make test` leaves out
+	$(BIN)/python -m pytest -n 2 -m thorough tests/test_scripts.py tests/test_patients.py
 
 check: .venv/.dev ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff format --check

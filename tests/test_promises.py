@@ -754,16 +754,16 @@ def test_memory_stays_bounded(level: str) -> None:
             optimizer.step()
 
     with sg.watch(model, optimizer, level=level, sinks=[], strict=True):
-        steps(2000)
+        steps(1000)
         tracemalloc.start()
         try:
-            steps(1000)
+            steps(500)
             before = _own_bytes()
-            steps(3000)
+            steps(1500)
             grown = _own_bytes() - before
         finally:
             tracemalloc.stop()
-    assert grown < 24 * 1024, f"{grown} bytes in 3,000 steps"
+    assert grown < 24 * 1024, f"{grown} bytes in 1,500 steps"
 
 
 # -- workers and children ------------------------------------------------------------------------------------------

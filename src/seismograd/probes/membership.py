@@ -33,6 +33,10 @@ _MOST_NAMES = 32
 _MEANT = "requiresgrad"
 
 
+_PATIENCE = 16
+"""So many looks are waited for a parameter that was added or unfrozen during the run."""
+
+
 class Membership(Onlooker):
     """Follows who is reached by backward, who is held by whom, which modules are called. It counts over the run."""
 
@@ -45,6 +49,7 @@ class Membership(Onlooker):
         self._looks = self._backwards = 0
         self._heard = False  # since the last facts
         self._reached: set[str] = set()
+        self._since: dict[str, int] = {}  # the look at which one that needs a gradient was first seen without
         self._blocked: dict[str, str] = {}  # reached through an op without a slope, and that op
         self._free: set[str] = set()  # reached in another way, too
         self._frozen_once: set[str] = set()  # seen without requires_grad
@@ -193,7 +198,7 @@ class Membership(Onlooker):
         held = [at for at in range(len(roster.parameters)) if at not in roster.unowned]
         flags = [parameter.requires_grad for parameter in roster.parameters]
         self._frozen_once |= {name for name, flag in zip(roster.names, flags, strict=True) if not flag}
-        unreached = [at for at in held if flags[at] and roster.names[at] not in self._reached]
+        unreached = [at for at in held if flags[at] and self._is_left(roster.names[at])]
         told: dict[str, Any] = {
             "looks": self._looks,
             "backwards": self._backwards,
@@ -359,6 +364,13 @@ class Membership(Onlooker):
         return told
 
     # -- what is held and not reached ----------------------------------------------------------------------------
+
+    def _is_left(self, name: str) -> bool:
+        """Whether backward has never reached it, and has had the time: one that came later gets as long as the rest."""
+        if name in self._reached:
+            return False
+        since = self._since.setdefault(name, self._looks)
+        return since == 1 or self._looks - since >= _PATIENCE
 
     def _tell_optimizers(self, roster: Roster, flags: Sequence[bool]) -> list[dict[str, Any]]:
         reached_outside = Counter(
