@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from seismograd import Severity
+from seismograd.detectors import DEFAULT
 
 _HERE = Path(__file__).parent
 sys.path.insert(0, str(_HERE))
@@ -65,6 +66,7 @@ def test_a_sick_run_is_diagnosed(patient: Patient, seed: int) -> None:
     assert patient.expects & {f.id for f in findings[:3]}, f"expected {sorted(patient.expects)}, found {told}"
 
 
-def test_there_are_enough_patients() -> None:
-    assert len(HEALTHY) >= 45
-    assert len(SICK) >= 35
+def test_every_finding_has_two_sick_patients() -> None:
+    counted = Counter(each for patient in SICK.values() if not patient.missed for each in patient.expects)
+    assert {detector.id: counted[detector.id] for detector in DEFAULT if counted[detector.id] < 2} == {}
+    assert len(HEALTHY) >= 250

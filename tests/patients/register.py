@@ -32,7 +32,9 @@ class Patient:
         torch.set_num_threads(1)
         try:
             with warnings.catch_warnings():  # torch has noticed some of the faults, too
-                warnings.filterwarnings("ignore", "Using a target size|Detected call of `lr_scheduler")
+                warnings.filterwarnings(
+                    "ignore", r"Using a target size|Detected call of `lr_scheduler|std\(\): degrees of freedom"
+                )
                 return self.program()
         finally:
             torch.set_num_threads(threads)

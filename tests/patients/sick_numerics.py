@@ -392,3 +392,62 @@ def corrupted_batches() -> sg.TrainingDebugger:
             F.mse_loss(model(1000 * xb if i > 150 else xb), yb).backward()
             optimizer.step()
     return watch
+
+
+# -- where it began: the batch, or an op of the forward pass --------------------------------------------------------
+
+
+@sick("nonfinite-input")
+def a_constant_column_standardised() -> sg.TrainingDebugger:
+    """One feature is the same in all rows: 0 / 0, in every batch."""
+    x, y = data.regression()
+    x[:, 4] = 1.0
+    model = mlp(10, 32, 1)
+    return fit(model, torch.optim.Adam(model.parameters(), lr=1e-3), (x - x.mean(0)) / x.std(0), y, 30)
+
+
+@sick("nonfinite-input")
+def a_missing_target() -> sg.TrainingDebugger:
+    """One measurement was not made, and is NaN in the table; the batch that holds it comes in the end."""
+    x, y = data.regression()
+    y[7] = torch.nan
+    model = mlp(10, 32, 1)
+    return fit(model, torch.optim.Adam(model.parameters(), lr=1e-3), x, y, 200)
+
+
+class _OwnNorm(nn.Module):
+    """Standardises over the features of a group, of which one has a single member."""
+
+    def __init__(self, groups: list[int]) -> None:
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([(g - g.mean(1, keepdim=True)) / g.std(1, keepdim=True) for g in x.split(self.groups, 1)], 1)
+
+
+@sick("nonfinite-activation")
+def deviation_of_one() -> sg.TrainingDebugger:
+    x, y = data.regression()
+    model = nn.Sequential(nn.Linear(10, 9), _OwnNorm([4, 4, 1]), nn.ReLU(), nn.Linear(9, 1))
+    return fit(model, torch.optim.Adam(model.parameters(), lr=1e-3), x, y, 30)
+
+
+class _Mixture(nn.Module):
+    """Weights by `exp` without taking the maximum out first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score, self.value = nn.Linear(20, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights = torch.exp(self.score(x))
+        return self.value(weights / weights.sum(1, keepdim=True))
+
+
+@sick("nonfinite-activation")
+def softmax_by_hand() -> sg.TrainingDebugger:
+    """Scores of a few hundred: infinity over infinity."""
+    x, y = data.blobs(400, 20, 4)
+    model = _Mixture()
+    return fit(model, torch.optim.Adam(model.parameters(), lr=1e-3), 200 * x, y, 30)
