@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import seismograd as sg
-from seismograd.probes.onlooker import Onlooker
+from seismograd.onlookers.onlooker import Onlooker
 from seismograd.records import Reading
 from seismograd.sinks import Memory
 

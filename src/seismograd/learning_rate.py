@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seismograd.batches import cost
+from seismograd.costs import cost
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -82,7 +82,7 @@ class LearningRateFinder:
     ) -> dict[str, Any]:
         """Runs the range test on a torch model and puts everything back, whatever happens on the way.
 
-        A batch that is a pair `(x, y)` costs `loss_fn(model(x), y)`, others as `seismograd.batches.cost` has it. They
+        A batch that is a pair `(x, y)` costs `loss_fn(model(x), y)`, others as `seismograd.costs.cost` has it. They
         are used again from the start when they run out. Parameter groups keep the ratios of their learning rates: the
         rate tested is that of the fastest. Put back are parameters, buffers, gradients, train flags, the optimizer's
         state and learning rates, and the random number generators; what else a model keeps in Python is not seen.

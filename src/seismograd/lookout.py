@@ -11,9 +11,9 @@ from torch import nn
 
 from seismograd import patches
 from seismograd.governor import Governor
-from seismograd.probes.graph import Graph, Span
-from seismograd.probes.onlooker import Onlooker
-from seismograd.probes.onlookers import ONLOOKERS
+from seismograd.onlookers import ONLOOKERS
+from seismograd.onlookers.graph import Graph, Span
+from seismograd.onlookers.onlooker import Onlooker
 from seismograd.probes.pack import Fetch, Pack
 from seismograd.probes.watched import Watched
 from seismograd.records import Reading

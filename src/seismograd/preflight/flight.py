@@ -37,7 +37,7 @@ def preflight(
 ) -> Preflight:
     """Checks a model, a batch and a loss before they are trained, in some seconds, and puts everything back.
 
-    - `batch`: `(x, y)`, a dict, or anything else: `seismograd.batches.cost` says how it goes with `loss_fn`, which is
+    - `batch`: `(x, y)`, a dict, or anything else: `seismograd.costs.cost` says how it goes with `loss_fn`, which is
       `f(output, target)`, `f(output)` or `f(model, batch)`; `None` for a model that says its loss itself.
     - `optimizer`: its learning rate and its parameters are checked, too.
     - `loader`: where batches come from; whether it keeps up is checked.

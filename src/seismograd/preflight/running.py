@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from seismograd.onlookers.graph import Graph
 from seismograd.preflight.flight import BY_THE_WATCH, before_a_run
 from seismograd.preflight.result import Preflight
 from seismograd.preflight.scene import Scene, seen_loss
-from seismograd.probes.graph import Graph
 from seismograd.replay.recorder import Call
 from seismograd.training import TrainingDebugger
 

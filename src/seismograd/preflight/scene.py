@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seismograd import patches
-from seismograd.batches import cost
+from seismograd.costs import cost
 from seismograd.learning_rate import put_back
+from seismograd.onlookers.graph import Graph
 from seismograd.places import Spot, caller, is_users
 from seismograd.preflight.rehearsal import Rehearsal, rehearse
-from seismograd.probes.graph import Graph
 from seismograd.records import Finding, Severity, Where
 from seismograd.replay.numbers import mapped
 from seismograd.replay.recorder import Call, Recorder

@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from seismograd.onlookers.graph import node_op, saved_by
 from seismograd.places import Spot
-from seismograd.probes.graph import node_op, saved_by
 from seismograd.replay.lines import MOST_NODES, Line
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
-from seismograd.probes.graph import Graph, Node
+from seismograd.onlookers.graph import Graph, Node
 from seismograd.replay.numbers import plain, tensors_in
 from seismograd.replay.recorder import Call
 from seismograd.replay.second_runs import SecondRuns, unwrapped

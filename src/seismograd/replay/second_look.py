@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.nn.modules import module as modules_of_torch
 from torch.utils.data._utils.collate import default_collate
 
+from seismograd.onlookers.graph import Graph
+from seismograd.onlookers.onlooker import Onlooker
 from seismograd.places import is_users
-from seismograd.probes.graph import Graph
-from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Values
 from seismograd.probes.watched import Watched
 from seismograd.replay import samples

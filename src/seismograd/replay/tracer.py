@@ -15,8 +15,8 @@ import torch.fx.traceback
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from seismograd.onlookers.graph import node_op, saved_by
 from seismograd.places import Spot, nearest
-from seismograd.probes.graph import node_op, saved_by
 from seismograd.records import Operand, Origin, Where
 from seismograd.replay.numbers import bad_places, holds_nan, is_bad, only_minus_infinity, operand, plain
 

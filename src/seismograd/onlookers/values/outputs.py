@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seismograd.probes import units
-from seismograd.probes.graph import Graph
-from seismograd.probes.nested import tensors_in
-from seismograd.probes.onlooker import Onlooker
+from seismograd.onlookers.graph import Graph
+from seismograd.onlookers.nested import tensors_in
+from seismograd.onlookers.onlooker import Onlooker
+from seismograd.onlookers.values import units
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Watched
 

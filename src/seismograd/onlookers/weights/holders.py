@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from seismograd.probes.graph import Span
+from seismograd.onlookers.graph import Span
 from seismograd.probes.watched import Roster, weight_of
 
 _LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import seismograd as sg
 from seismograd import sinks
-from seismograd.probes.outputs import Outputs
+from seismograd.onlookers.values.outputs import Outputs
 
 
 def facts(model, call, steps=3, monkeypatch=None):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from seismograd.probes.graph import Graph, Node
+from seismograd.onlookers.graph import Graph, Node
 
 RECTIFIERS = {"Gelu": -4.0, "Silu": -8.0, "Mish": -8.0, "Hardswish": -3.0, "Softplus": -8.0}
 """Smooth ones, and the input below which nothing comes through. ReLU and its kin say theirs themselves."""

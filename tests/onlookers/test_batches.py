@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import seismograd as sg
-from seismograd.probes.batches import Batches
+from seismograd.onlookers.data.batches import Batches
 from seismograd.sinks import Memory
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
-from seismograd.probes.graph import Graph, Span
+from seismograd.onlookers.graph import Graph, Span
 
 FLAT = {f"{name}Backward{number}" for name in ("Round", "Floor", "Ceil", "Trunc", "Sign") for number in (0, 1)}
 """Ops whose derivative is zero everywhere."""

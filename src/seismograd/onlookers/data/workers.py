@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seismograd.onlookers.nested import tensors_in
 from seismograd.places import is_users
-from seismograd.probes.nested import tensors_in
 
 _GENERATORS = (torch.Generator, random.Random)
 _RESEEDS = frozenset(

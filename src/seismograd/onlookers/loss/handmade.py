@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seismograd.onlookers.graph import Graph, Node, saved_by
+from seismograd.onlookers.loss.makers import adds_a_dimension, bounds_of, maker_of, makers_of
+from seismograd.onlookers.loss.ranges import reach
 from seismograd.places import Spot
-from seismograd.probes.graph import Graph, Node, saved_by
-from seismograd.probes.makers import adds_a_dimension, bounds_of, maker_of, makers_of
-from seismograd.probes.ranges import reach
 
 _MOST_NODES = 48
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from seismograd.probes.graph import Graph
+from seismograd.onlookers.graph import Graph
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Watched
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import seismograd as sg
-from seismograd.probes.modes import Modes
+from seismograd.onlookers.loop.modes import Modes
 from seismograd.sinks import Memory
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from seismograd.probes.graph import Graph, Node
+from seismograd.onlookers.graph import Graph, Node
 from seismograd.probes.watched import Roster
 
 _WEIGHT_AT = {"Addmm": 2, "Mm": 1, "Linear": 1, "Convolution": 1}

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seismograd import places
-from seismograd.probes.graph import Graph
-from seismograd.probes.nested import tensors_in
-from seismograd.probes.onlooker import Onlooker
+from seismograd.onlookers.graph import Graph
+from seismograd.onlookers.loop.schedules import Schedule
+from seismograd.onlookers.loop.turns import CHANGED, NONE, SAME, Lane, Turn
+from seismograd.onlookers.nested import tensors_in
+from seismograd.onlookers.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
-from seismograd.probes.schedules import Schedule
-from seismograd.probes.turns import CHANGED, NONE, SAME, Lane, Turn
 from seismograd.probes.watched import Watched
 
 _ANALYSED = 32

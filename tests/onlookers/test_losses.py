@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import seismograd as sg
-from seismograd.probes.losses import Losses
+from seismograd.onlookers.loss.losses import Losses
 from seismograd.sinks.memory import Memory
 
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from seismograd.onlookers.graph import Graph, Span
+from seismograd.onlookers.nested import tensors_in
+from seismograd.onlookers.onlooker import Onlooker
+from seismograd.onlookers.weights import flow
+from seismograd.onlookers.weights.holders import Holders
 from seismograd.places import chain
-from seismograd.probes import flow
-from seismograd.probes.graph import Graph, Span
-from seismograd.probes.holders import Holders
-from seismograd.probes.nested import tensors_in
-from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Roster, Watched
 

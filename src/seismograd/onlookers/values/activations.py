@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seismograd.probes import units
-from seismograd.probes.graph import Graph, Node
-from seismograd.probes.onlooker import Onlooker
+from seismograd.onlookers.graph import Graph, Node
+from seismograd.onlookers.onlooker import Onlooker
+from seismograd.onlookers.values import units
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Watched
 

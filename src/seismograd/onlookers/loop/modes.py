@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from seismograd.onlookers.graph import Graph
+from seismograd.onlookers.loop.dropouts import Dropouts
+from seismograd.onlookers.loop.parts import Frozen, Model
+from seismograd.onlookers.nested import tensors_in
+from seismograd.onlookers.onlooker import Onlooker
 from seismograd.places import Spot, chain
-from seismograd.probes.dropouts import Dropouts
-from seismograd.probes.graph import Graph
-from seismograd.probes.nested import tensors_in
-from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
-from seismograd.probes.parts import Frozen, Model
 from seismograd.probes.validation import StorageWeakRef
 from seismograd.probes.watched import Watched
 

@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, Dataset
 
 import seismograd as sg
 import seismograd.sinks
-from seismograd.probes.data import Data
-from seismograd.probes.relation import Relation
-from seismograd.probes.workers import Workers, _constant_seed, _draws, _own_generators
+from seismograd.onlookers.data.data import Data
+from seismograd.onlookers.data.relation import Relation
+from seismograd.onlookers.data.workers import Workers, _constant_seed, _draws, _own_generators
 
 
 @pytest.fixture(autouse=True)

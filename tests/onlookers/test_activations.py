@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import seismograd as sg
 from seismograd import sinks
-from seismograd.probes.activations import Activations
+from seismograd.onlookers.values.activations import Activations
 
 
 def facts(model, batch, steps=3, loss=lambda out: out.square().mean(), monkeypatch=None):

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from seismograd.onlookers.nested import tensors_in
+from seismograd.onlookers.onlooker import Onlooker
 from seismograd.places import Spot, chain
-from seismograd.probes.nested import tensors_in
-from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.validation import StorageWeakRef
 from seismograd.probes.watched import Watched

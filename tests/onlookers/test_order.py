@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.utils.data import DataLoader, TensorDataset
 
 import seismograd as sg
-from seismograd.probes.order import Order
+from seismograd.onlookers.loop.order import Order
 from seismograd.sinks import Memory
 
 X, Y = torch.randn(64, 4), torch.randint(0, 2, (64,))

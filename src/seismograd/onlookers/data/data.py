@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from seismograd.probes.graph import Graph
-from seismograd.probes.nested import tensors_in
-from seismograd.probes.onlooker import Onlooker
+from seismograd.onlookers.data.relation import Relation
+from seismograd.onlookers.data.workers import Workers
+from seismograd.onlookers.graph import Graph
+from seismograd.onlookers.nested import tensors_in
+from seismograd.onlookers.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
-from seismograd.probes.relation import Relation
 from seismograd.probes.watched import Watched
-from seismograd.probes.workers import Workers
 
 SAMPLES = 64
 """So many samples of a batch are looked at."""

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import seismograd as sg
-from seismograd.probes.membership import Membership
+from seismograd.onlookers.weights.membership import Membership
 from seismograd.sinks import Memory
 
 

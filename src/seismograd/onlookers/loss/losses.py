@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from seismograd.onlookers.graph import Graph
+from seismograd.onlookers.loss.chains import stacks_of
+from seismograd.onlookers.loss.handmade import handmade
+from seismograd.onlookers.loss.makers import LAYERS, adds_a_dimension, bounds_of, makers_of
+from seismograd.onlookers.loss.ranges import extremes, few, reach
+from seismograd.onlookers.onlooker import Onlooker
 from seismograd.places import Spot, chain
-from seismograd.probes.chains import stacks_of
-from seismograd.probes.graph import Graph
-from seismograd.probes.handmade import handmade
-from seismograd.probes.makers import LAYERS, adds_a_dimension, bounds_of, makers_of
-from seismograd.probes.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
-from seismograd.probes.ranges import extremes, few, reach
 from seismograd.probes.watched import Watched
 
 _MOST = 8

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from seismograd.probes.onlooker import Onlooker
+from seismograd.onlookers.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Watched
 

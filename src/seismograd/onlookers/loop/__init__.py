@@ -1,0 +1,1 @@
+"""What the loop does, in which order, in which mode."""

@@ -1,0 +1,1 @@
+"""Which weights take part, get gradients, sit in an optimizer and change."""
