@@ -1,4 +1,4 @@
-"""Onlookers hear what the loop does and tell it as plain facts; they never judge. Here, in the order in which they hear."""
+"""Onlookers hear what the loop does and tell it as plain facts; they never judge. In the order in which they hear."""
 
 from __future__ import annotations
 
