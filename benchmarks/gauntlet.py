@@ -1,11 +1,13 @@
 """Sick and healthy programs through the real command line: what is found, what is named, and false alarms.
 
     python benchmarks/gauntlet.py [--seeds 0,1,2] [--jobs 2] [--only forgot_zero_grad] [--suite programs] [--peers]
+                                  [--resume]
 
 Two suites: the scripts of `gauntlet/programs`, which know nothing of us, and all patients of `tests/patients`. Each is
 run by `seismograd run`, unchanged. A sick one is *detected* if there is any warning or critical finding, *diagnosed* if
 an id that its header names is among the first three findings. Any warning about a healthy one is a false alarm.
 `--peers` runs the same scripts under other tools (see `gauntlet/peers.py`): `pip install 'seismograd[bench]'`.
+Answers are kept as they come: after Ctrl-C `--resume` asks only for what is missing.
 
 Exits with 1 if fewer than 90 % are detected, fewer than 80 % diagnosed, more than 2 % of the healthy ones give a false
 alarm, or a script ends otherwise than under plain python.
@@ -92,6 +94,10 @@ class Row:
         own = {key: value for key, value in vars(self).items() if key != "case"}
         return {**about, **own, "verdict": self.verdict}
 
+    @classmethod
+    def from_dict(cls, case: Case, kept: dict[str, Any]) -> Row:
+        return cls(case, **{name: kept[name] for name in cls.__dataclass_fields__ if name != "case"})
+
 
 # -- asking --------------------------------------------------------------------------------------------------------
 
@@ -136,7 +142,7 @@ def judged(case: Case, seed: int, findings: list[dict[str, Any]], seconds: float
     )
 
 
-def peer(tool: str, cases: list[Case], seed: int, seconds: float, tell: Callable[[Row], None]) -> list[Row]:
+def peer(tool: str, cases: list[Case], seed: int, seconds: float, tell: Callable[[Row], None]) -> None:
     """One tool's answers, a fork for each script."""
     with tempfile.TemporaryDirectory() as name:
         scripts = [str(case.script(Path(name), seed)) for case in cases]
@@ -144,41 +150,63 @@ def peer(tool: str, cases: list[Case], seed: int, seconds: float, tell: Callable
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert process.stderr is not None
-        rows = []
+        answers = 0
         for case, line in zip(cases, process.stdout, strict=False):
             answer = json.loads(line)
             said = answer["said"]
             named = {name for _, ids in said[:FIRST] for name in ids}
             diagnosed = bool(named & set(case.expects or ()))
             failed = answer.get("failed", "")
-            rows.append(Row(case, seed, tool, [text for text, _ in said], bool(said), diagnosed, failed=failed))
-            tell(rows[-1])
-        if process.wait() or len(rows) < len(cases):
+            tell(Row(case, seed, tool, [text for text, _ in said], bool(said), diagnosed, failed=failed))
+            answers += 1
+        if process.wait() or answers < len(cases):
             raise RuntimeError(f"{tool} could not be asked: {process.stderr.read().strip()[-500:]}")
-        return rows
 
 
-def ask(cases: list[Case], seeds: list[int], tools: list[str], jobs: int, seconds: float) -> list[Row]:
-    """Every tool's answer for every script and seed, `jobs` processes at once."""
+def ask(rows: list[Row], cases: list[Case], seeds: list[int], tools: list[str], *, jobs: int, seconds: float) -> None:
+    """Adds to `rows` every tool's answer for every script and seed that is not there, `jobs` processes at once."""
+    known = {(row.case, row.seed, row.tool) for row in rows}
     total = len(cases) * len(seeds) * len(tools)
-    lock, done = threading.Lock(), [0]
+    lock = threading.Lock()
 
     def tell(row: Row) -> None:
         with lock:
-            done[0] += 1
-            print(f"[{done[0]}/{total}] {row.tool}: {row.line()}"[:400], file=sys.stderr, flush=True)
+            rows.append(row)
+            print(f"[{len(rows)}/{total}] {row.tool}: {row.line()}"[:400], file=sys.stderr, flush=True)
 
-    def mine(case: Case, seed: int) -> list[Row]:
-        row = ours(case, seed, seconds)
-        tell(row)
-        return [row]
+    def work(tool: str, seed: int, left: list[Case]) -> None:
+        if tool == OURS:
+            tell(ours(left[0], seed, seconds))
+        else:
+            peer(tool, left, seed, seconds, tell)
 
-    with ThreadPoolExecutor(jobs) as pool:
-        pairs = [(case, seed) for seed in seeds for case in cases]
-        work = [pool.submit(mine, *pair) for pair in pairs] if OURS in tools else []
-        others = [tool for tool in tools if tool != OURS]
-        work += [pool.submit(peer, tool, cases, seed, seconds, tell) for tool in others for seed in seeds]
-        return [row for each in work for row in each.result()]
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        begun = []
+        for tool in tools:
+            for seed in seeds:
+                left = [case for case in cases if (case, seed, tool) not in known]
+                parts = [[case] for case in left] if tool == OURS else [left] if left else []
+                begun += [pool.submit(work, tool, seed, part) for part in parts]
+        for each in begun:
+            each.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+    order = {case: at for at, case in enumerate(cases)}
+    rows.sort(key=lambda row: (tools.index(row.tool), row.seed, order[row.case]))
+
+
+def kept(path: Path, cases: list[Case], seeds: list[int], tools: list[str]) -> list[Row]:
+    """The answers of an earlier run, as far as they are asked for."""
+    if not path.exists():
+        return []
+    known = {(case.kind, case.name): case for case in cases}
+    found = []
+    for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
+        case = known.get((row["kind"], row["name"]))
+        if case is not None and row["seed"] in seeds and row["tool"] in tools:
+            found.append(Row.from_dict(case, row))
+    return found
 
 
 # -- telling -------------------------------------------------------------------------------------------------------
@@ -288,6 +316,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="four programs: does it run?")
     parser.add_argument("--page", action="store_true", help=f"put the tables into {PAGE.name}")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the JSON goes")
+    parser.add_argument("--resume", action="store_true", help="keep the answers that are there, ask for the rest")
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = "1"
     known = {"programs": programs, "patients": patients}
@@ -304,8 +333,24 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{tool} is left out, it is not installed: {INSTALL}", file=sys.stderr)
             tools.remove(tool)
     seeds = [int(seed) for seed in options.seeds.split(",")]
-    rows = ask(cases, seeds, tools, options.jobs, options.timeout)
+    rows = kept(options.out, cases, seeds, tools) if options.resume else []
+    try:
+        ask(rows, cases, seeds, tools, jobs=options.jobs, seconds=options.timeout)
+    except KeyboardInterrupt:
+        print(f"Stopped after {len(rows)} answers; `--resume` goes on from there.", file=sys.stderr)
+        return 130
+    finally:
+        save(rows, tools, options.out)
     show(rows, tools, Console() if sys.stdout.isatty() else Console(width=160))
+    if options.page:
+        words = " ".join(["python benchmarks/gauntlet.py", *(arguments if arguments is not None else sys.argv[1:])])
+        text = markdown(rows, tools, words.replace(" --page", "").replace(" --resume", ""))
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(PART.sub(lambda part: part[1] + text + part[2], page), encoding="utf-8")
+    return int(not good(rows))
+
+
+def save(rows: list[Row], tools: list[str], path: Path) -> None:
     result = {
         "benchmark": "gauntlet",
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -313,14 +358,8 @@ def main(arguments: list[str] | None = None) -> int:
         "totals": {tool: [vars(each) for each in totals([row for row in rows if row.tool == tool])] for tool in tools},
         "rows": [row.to_dict() for row in rows],
     }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    if options.page:
-        words = " ".join(["python benchmarks/gauntlet.py", *(arguments if arguments is not None else sys.argv[1:])])
-        text = markdown(rows, tools, words.replace(" --page", ""))
-        page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(PART.sub(lambda part: part[1] + text + part[2], page), encoding="utf-8")
-    return int(not good(rows))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def good(rows: list[Row]) -> bool:

@@ -81,13 +81,18 @@ def test_the_programs_of_the_gauntlet_say_what_is_wrong_with_them(gauntlet: Any,
         assert "torch.manual_seed(2)" in case.script(tmp_path, 2).read_text(encoding="utf-8")
 
 
-def test_a_report_is_judged_by_its_first_three_findings(gauntlet: Any) -> None:
+@pytest.fixture
+def script(gauntlet: Any) -> Any:
     spec = importlib.util.spec_from_file_location("gauntlet_script", BENCHMARKS / "gauntlet.py")
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = script
     spec.loader.exec_module(script)
+    return script
+
+
+def test_a_report_is_judged_by_its_first_three_findings(gauntlet: Any, script: Any) -> None:
     said = [("info", "loss-spike", 3), ("warning", "dead-units", 9), ("critical", "lr-too-high", 5)]
     findings = [{"severity": level, "id": name, "step": at, "message": "."} for level, name, at in said]
     sick = gauntlet.Case("a", "program", ("lr-too-high", "loss-explosion"))
@@ -106,6 +111,33 @@ def test_a_report_is_judged_by_its_first_three_findings(gauntlet: Any) -> None:
     assert script.judged(healthy, 0, findings[:1]).verdict == "silent"
     assert script.good([row, script.judged(healthy, 0, [])])
     assert not script.good([row, script.judged(healthy, 0, findings)])
+
+
+def test_a_stopped_gauntlet_goes_on_where_it_was(
+    gauntlet: Any, script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [gauntlet.Case("a", "program", ("lr-too-high",)), gauntlet.Case("b", "program", None)]
+    asked: list[str] = []
+
+    def answer(case: Any, seed: int, seconds: float) -> Any:
+        if case.name == "b" and not asked:
+            asked.append(case.name)
+            raise KeyboardInterrupt
+        asked.append(case.name)
+        return script.judged(case, seed, [])
+
+    monkeypatch.setattr(script, "ours", answer)
+    monkeypatch.setattr(script, "programs", lambda: cases)
+    out = ["--suite", "programs", "--jobs", "1", "--out", str(tmp_path / "out.json")]
+    assert script.main(out) == 1
+    asked.clear()
+    assert script.main([*out, "--resume"]) == 1, "the miss is remembered"
+    assert asked == []
+    (tmp_path / "out.json").unlink()
+    cases.reverse()
+    assert script.main(out) == 130
+    assert script.main([*out, "--resume"]) == 1
+    assert sorted(row["name"] for row in json.loads((tmp_path / "out.json").read_text())["rows"]) == ["a", "b"]
 
 
 @pytest.mark.slow
