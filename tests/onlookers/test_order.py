@@ -162,6 +162,22 @@ def test_accumulation_and_what_is_thrown_away():
     assert (told["kept"], told["thrown"], told["moved"]) == (1, 1, False)
 
 
+def test_many_batches_are_accumulated():
+    at = 0
+
+    def iteration(model, optimizer, x, y):
+        nonlocal at
+        at += 1
+        backward(model, x, y)
+        if at % 16 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    told = turns(watched(iteration, steps=96))[1:]
+    assert len(told) == 5
+    assert all((turn["kept"], turn["mean"], turn["alike"], turn["one_line"]) == (16, True, True, True) for turn in told)
+
+
 def test_clipping_in_wrong_places():
     def late(model, optimizer, x, y):
         optimizer.zero_grad()

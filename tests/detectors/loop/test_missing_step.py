@@ -55,3 +55,19 @@ def test_silent(order, told):
 def test_limits_can_be_set(order):
     reading = order.reading(9, waiting=[order.waiting(rounds=4)])
     assert order.run(MissingStep(rounds=4), reading)
+
+
+def now_and_then(order, thrown, *, several=False, **told):
+    turns = [order.turn(thrown=each) for each in thrown]
+    waiting = [order.waiting(steps=len(turns), **told)]
+    return order.run(MissingStep(), order.reading(9, turns=turns, waiting=waiting, several=several))
+
+
+def test_one_that_steps_now_and_then(order):
+    (finding,) = now_and_then(order, [0, 6, 3, 40], rounds=31)
+    assert finding.severity == "warning"
+    assert "4 steps, and 80 batches" in finding.message
+    assert now_and_then(order, [0, 6, 3, 20], rounds=31) == []  # not long enough
+    assert now_and_then(order, [0, 6, 3, 40], rounds=31, several=True) == []
+    assert now_and_then(order, [7] * 12, rounds=7) == []  # meant to accumulate: that is another finding
+    assert now_and_then(order, [0, 2] * 40, rounds=31) == []  # most are used

@@ -26,8 +26,10 @@ class MissingStep:
     the model after `rounds_of_model`; or its scheduler steps and it does not; or nothing was ever cleared in
     `backwards` backwards (they could be accumulated until then). Where the run is over, `at_the_end` are enough. Once
     it has stepped, only after `stopped` backwards in training mode that were cleared by the optimizer's own
-    `zero_grad()`, and where no other optimizer goes on. One that waits while another steps is told of when the run is
-    over, or after `backwards` rounds: it may be waiting for its time.
+    `zero_grad()`, and where no other optimizer goes on. So is an only optimizer that steps now and then: `stopped`
+    batches or more were cleared unused, `seldom` or more for each step, and not with every N-th batch, as those who
+    mean to accumulate do. One that waits while another steps is told of when the run is over, or after `backwards`
+    rounds: it may be waiting for its time.
 
     What to try
     -----------
@@ -50,6 +52,7 @@ class MissingStep:
     rounds_of_model: int = 32
     backwards: int = 256
     stopped: int = 64
+    seldom: float = 6.0
     at_the_end: int = 4
 
     def start(self) -> _Checker:
@@ -57,19 +60,33 @@ class MissingStep:
 
 
 class _Checker:
-    __slots__ = ("_detector",)
+    __slots__ = ("_detector", "_steps", "_thrown")
 
     def __init__(self, detector: MissingStep) -> None:
         self._detector = detector
+        self._thrown: dict[int, list[int]] = {}  # by optimizer: how many batches were for nothing, in all; least, most
+        self._steps: dict[int, int] = {}
 
     def check(self, reading: Reading) -> Finding | None:
         facts = reading.facts["order"]
+        for turn in facts["turns"]:
+            self._note(turn)
         for wait in facts["waiting"]:
             if wait["moved"] is not False or wait["attacks"] or wait["tried"]:
                 continue
             if self._never(wait, facts["over"]) if not wait["steps"] else self._stopped(wait):
                 return self._found(reading, facts, wait)
+            if self._is_seldom(wait) and not facts["several"]:
+                return self._found(reading, facts, wait, seldom=True)
         return None
+
+    def _note(self, turn: Mapping[str, Any]) -> None:
+        owner, thrown = turn["optimizer"], turn["thrown"]
+        if turn["handmade"] or turn["moved"] or turn["empty"] or not turn["whole"]:
+            return
+        known = self._thrown.setdefault(owner, [0, thrown, thrown])
+        known[:] = known[0] + thrown, min(known[1], thrown), max(known[2], thrown)
+        self._steps[owner] = self._steps.get(owner, 0) + 1
 
     def _never(self, wait: Mapping[str, Any], over: bool) -> bool:
         limits, rounds, backwards = self._detector, wait["rounds"], wait["backwards"]
@@ -93,14 +110,32 @@ class _Checker:
             and not wait["others"]
         )
 
-    def _found(self, reading: Reading, facts: Mapping[str, Any], wait: Mapping[str, Any]) -> Finding:
+    def _is_seldom(self, wait: Mapping[str, Any]) -> bool:
+        """Whether it steps now and then, without a rule."""
+        limits = self._detector
+        thrown, least, most = self._thrown.get(wait["optimizer"], (0, 0, 0))
+        thrown, most = thrown + wait["rounds"], max(most, wait["rounds"])
+        steps = self._steps.get(wait["optimizer"], 0)
+        now_and_then = steps and thrown >= max(limits.stopped, limits.seldom * steps) and most >= 2 * (least + 1)
+        return bool(now_and_then and wait["clearer"] == "optimizer" and wait["training"])
+
+    def _found(
+        self, reading: Reading, facts: Mapping[str, Any], wait: Mapping[str, Any], *, seldom: bool = False
+    ) -> Finding:
         who = named(facts, wait)
-        if wait["steps"]:
+        if seldom:
+            thrown, steps = self._thrown[wait["optimizer"]][0] + wait["rounds"], self._steps[wait["optimizer"]]
+            what = (
+                f"{who} steps only now and then: {steps} steps, and {thrown} batches whose gradients were cleared"
+                f" unused, {wait['rounds']} since the last step"
+            )
+        elif wait["steps"]:
             what = f"{who} has stopped stepping: no step in the last {wait['backwards']} backwards"
         else:
             never = "never steps" if facts["over"] else "does not step"
             what = f"{who} {never}: {wait['backwards']} backwards gave it gradients, and no step has used them"
-        message = f"{what[0].upper()}{what[1:]}. The weights do not change."
+        message = f"{what[0].upper()}{what[1:]}."
+        message += "" if seldom else " The weights do not change."
         if wait["schedules"]:
             message += f" Its scheduler has stepped {wait['schedules']} times meanwhile."
         evidence = {
@@ -114,7 +149,7 @@ class _Checker:
         return found(
             self._detector,
             reading,
-            Severity.CRITICAL,
+            Severity.WARNING if seldom else Severity.CRITICAL,
             message,
             evidence,
             where=at(wait, "backward"),

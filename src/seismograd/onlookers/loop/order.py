@@ -20,8 +20,9 @@ from seismograd.onlookers.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Watched
 
-_ANALYSED = 32
-"""So many graphs are looked at: how the loss was reduced, and what it is a function of."""
+_ANALYSED, _OF_LONG_TURNS = 32, 96
+"""So many graphs are looked at: how the loss was reduced, and what it is a function of. Later only the first ones of
+each turn: many batches may be accumulated."""
 
 _DOUBTED = 8
 """In so many first turns everything is measured."""
@@ -72,7 +73,7 @@ class Order(Onlooker):
         self._is_scaled = False
         self._fresh = True
         self._analysed = 0
-        self._root: tuple[str | None, int | None] = (None, None)
+        self._root: tuple[str | None, int] | None = None  # of the present backward, where it is analysed
         self._line: Any = None  # where the present backward was called
         self._attacks = False
         self._over = False
@@ -115,12 +116,16 @@ class Order(Onlooker):
         self._new_batch = self._new_input = False
         for lane in self._lanes.values():
             self._see(lane)
-        analyses = graph is not None and self._analysed < _ANALYSED
-        self._root, self._line = (None, None), None
+        analyses = graph is not None and self._analysed < self._most_analysed()
+        self._root, self._line = None, None
         if graph is not None and analyses:
             self._analyse(graph)
         if analyses or any(lane.suspect for lane in self._lanes.values()):
             self._line = tuple((spot.code, spot.line) for spot in places.chain(sys._getframe()))
+
+    def _most_analysed(self) -> int:
+        begins = any(lane.turn.kept < 2 for lane in self._lanes.values())
+        return _OF_LONG_TURNS if begins else _ANALYSED
 
     def _see(self, lane: Lane) -> None:
         """How a lane's gradients are now that a backward begins."""
@@ -184,10 +189,11 @@ class Order(Onlooker):
             turn.backwards += 1
             turn.kept += 1
             turn.fresh += self._fresh
-            loss, leaves = self._root
-            turn.losses.add(loss)
+            if self._root is not None:
+                loss, leaves = self._root
+                turn.losses.add(loss)
+                turn.sources.add((leaves, self._loader))
             turn.lines.add(self._line)
-            turn.sources.add((leaves, self._loader))
             turn.cleared, turn.scheduled_early = None, False
             turn.scaled, turn.unscaled = scaled, False
             if turn.backwards == (2 if not lane.steps else 32):

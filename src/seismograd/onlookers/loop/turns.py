@@ -43,8 +43,8 @@ class Turn:
     fresh: int = 0
     """Those of them that saw another batch than the backward before."""
     losses: set[str | None] = field(default_factory=set)
-    """How the losses of these were reduced, `None` where it is not known."""
-    sources: set[tuple[int | None, int]] = field(default_factory=set)
+    """How the losses of these were reduced, of those that were looked at; `None` where it is not known."""
+    sources: set[tuple[int, int]] = field(default_factory=set)
     """The parameters that they went through, and the loader that their batches came from."""
     lines: set[Any] = field(default_factory=set)
     """Where all the backwards of the turn were called, as far as it was looked at."""
