@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import seismograd as sg
 from seismograd import patches
 from seismograd.preflight.checks import CHECKS
+from seismograd.preflight.rehearsal import Rehearsal
 
 AGAIN = {"samples don't mix", "two evaluations agree", "train and eval mode"}
 """They call the model again on the recorded input, which has to be as it was."""
@@ -210,6 +211,21 @@ def test_parameters_and_who_holds_them():
     optimizer = torch.optim.SGD(model.one.parameters(), lr=0.1)
     result = sg.preflight(model, batch(), nn.CrossEntropyLoss(), optimizer)
     assert {"unused-parameter", "unoptimized-parameter", "unregistered-parameter"} <= ids(result)
+
+
+def test_it_is_a_copy_that_is_trained(monkeypatch):
+    model = nn.Linear(6, 3)
+    trained = []
+    monkeypatch.setattr(
+        "seismograd.preflight.trial.rehearse",
+        lambda one, *rest: trained.append(one) or Rehearsal([], [], set(), None, 0.0),
+    )
+    sg.preflight(model, batch(), nn.CrossEntropyLoss())
+    assert trained
+    assert trained[0] is not model
+    other = nn.Linear(6, 3)
+    sg.preflight(model, batch(), lambda net, data: F.cross_entropy(net(data[0]) + other(data[0]), data[1]))
+    assert trained[-1] is model, "a copy would share the other layer"
 
 
 def test_samples_that_mix_and_positions_that_see_ahead():

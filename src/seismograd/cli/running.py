@@ -108,7 +108,7 @@ def run(
         typer.Option(
             "--preflight",
             envvar="SEISMOGRAD_PREFLIGHT",
-            help="Check the model on its first batch, at the cost of a few calls of it, and go on.",
+            help="Check the model on its first batch, for some seconds on a copy of it, and go on.",
         ),
     ] = False,
     capture: Annotated[

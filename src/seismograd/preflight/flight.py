@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -19,11 +19,9 @@ from seismograd.detectors import DEFAULT
 from seismograd.judge import Judge
 from seismograd.preflight.checks import CHECKS
 from seismograd.preflight.result import Done, Preflight
-from seismograd.preflight.scene import CannotCheckError, Check, Scene, Trial, set_up
+from seismograd.preflight.scene import Check, Scene, set_up
+from seismograd.preflight.trial import CannotCheckError, Trial
 from seismograd.replay.numbers import tensors_in
-
-_NEEDS_LOSS = "it would have to compute the loss again, and that is the script's"
-
 
 BY_THE_WATCH = "the watch sees to it in the first steps"
 
@@ -47,8 +45,11 @@ def preflight(
     """
     trial = _checked(model, batch, loss_fn, optimizer, loader)
     began = perf_counter()
-    with patches.apart(), _quietly():
+    with patches.apart(), quietly():
         scene = set_up(trial)
+        if scene.failure is None:
+            with suppress(CannotCheckError):  # the original will do: it is put back
+                scene.trial = trial.on_a_copy()
         checks = CHECKS if scene.failure is None else CHECKS[:1]
         result = made(checks, scene, _Progress(sys.stderr) if _is_terminal(sys.stderr) else None)
     if scene.failure is not None:
@@ -86,11 +87,13 @@ def made(checks: Sequence[Check], scene: Scene, progress: _Progress | None = Non
     return Preflight(judge.findings, done, scene.figures, perf_counter() - began)
 
 
-def before_a_run(scene: Scene) -> Preflight:
-    """The checks that need nothing but one recorded forward pass, for a script that runs; the others are left out."""
+def before_a_run(scene: Scene, why: str = "") -> Preflight:
+    """The checks for a script that runs: without a trial those that need nothing but one recorded forward pass."""
+    if scene.trial is not None:
+        return made(CHECKS, scene)
     result = made([check for check in CHECKS if not check.trains], scene)
     later = [check for check in CHECKS if check.trains]
-    result.checks += [Done(one.name, 0.0, left_out=BY_THE_WATCH if one.watched else _NEEDS_LOSS) for one in later]
+    result.checks += [Done(one.name, 0.0, left_out=BY_THE_WATCH if one.watched else why) for one in later]
     return result
 
 
@@ -135,7 +138,7 @@ class _Progress:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """What user code warns of has been heard once in the first pass: it need not come with every check."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

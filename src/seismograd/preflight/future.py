@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from seismograd.preflight.scene import CannotCheckError, Scene
+from seismograd.preflight.scene import Scene
+from seismograd.preflight.trial import CannotCheckError
 from seismograd.records import Finding
 
 

@@ -7,7 +7,8 @@ from statistics import median
 from time import perf_counter
 from typing import ClassVar
 
-from seismograd.preflight.scene import CannotCheckError, Scene, finding
+from seismograd.preflight.scene import Scene, finding
+from seismograd.preflight.trial import CannotCheckError
 from seismograd.records import Finding, Severity
 
 _BATCHES, _LONG = 8, 5.0

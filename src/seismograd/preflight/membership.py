@@ -33,6 +33,8 @@ class Membership:
             "detached-loss",
         )
         known = {one.id for one in told}
+        if "unregistered-parameter" in known:  # a script's layers in a plain list are models of their own here
+            known.add("unoptimized-parameter")
         return [*told, *(one for one in _compared(scene) if one.id not in known)]
 
 

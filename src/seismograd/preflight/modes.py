@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from seismograd.places import is_users
-from seismograd.preflight.scene import CannotCheckError, Scene, finding
+from seismograd.preflight.scene import Scene, finding
+from seismograd.preflight.trial import CannotCheckError
 from seismograd.records import Finding, Severity
 from seismograd.replay.numbers import same
 from seismograd.replay.second_runs import CannotReplayError, unwrapped

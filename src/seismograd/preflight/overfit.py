@@ -10,7 +10,8 @@ from time import perf_counter
 from typing import ClassVar
 
 from seismograd.detectors.wording import number
-from seismograd.preflight.scene import CannotCheckError, Scene, finding
+from seismograd.preflight.scene import Scene, finding
+from seismograd.preflight.trial import CannotCheckError
 from seismograd.records import Finding, Severity
 
 _STEPS, _LONG = 40, 4.0

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import ClassVar
 
 from seismograd.detectors.wording import number
 from seismograd.learning_rate import LearningRateFinder
-from seismograd.preflight.scene import CannotCheckError, Scene, finding
+from seismograd.preflight.scene import Scene, finding
+from seismograd.preflight.trial import CannotCheckError
 from seismograd.records import Finding, Severity
 
 _SECONDS = 5.0
 _BEYOND = 10.0
 _SURE = 0.8
+_FEW = 4
 
 
 class Rate:
     """Raises the learning rate step by step on this batch and sees where the loss falls, and everything is put back.
 
-    Only a rate ten times beyond the interval in which it falls is told, if the test is sure of it: above as a warning
-    (`lr-too-high`), below as information (`lr-too-low`), for fine-tuning takes tiny ones on purpose.
+    A rate at which some steps with the user's optimizer make the loss ten times what it was is too high
+    (`lr-too-high`). Else only a rate ten times beyond the interval in which it falls is told, if the test is sure of
+    it: above as a warning, below as information (`lr-too-low`), for fine-tuning takes tiny ones on purpose.
     """
 
     name: ClassVar[str] = "learning rate"
@@ -41,8 +46,9 @@ class Rate:
             result = finder.range_test_model(trial.model, trial.optimizer, trial.loss_fn, trial)
         told = ("suggested_lr", "interval", "confidence", "message")
         scene.figures["learning_rate"] = {"lr": lr, **{name: result[name] for name in told}}
-        if not result["clear"] or result["confidence"] < _SURE:
-            return []
+        seen = scene.told("lr-too-high") or _rose(trial.rehearsal.losses, lr)
+        if seen or not result["clear"] or result["confidence"] < _SURE:
+            return seen
         low, high = result["interval"]
         evidence = {"lr": lr, "interval": [low, high], "confidence": result["confidence"]}
         between = f"the loss of this batch falls between {number(low)} and {number(high)}"
@@ -55,3 +61,16 @@ class Rate:
             advice = [f"Use about {number(result['suggested_lr'])}, unless a pretrained model is to change little."]
             return [finding("lr-too-low", Severity.INFO, message, evidence, advice)]
         return []
+
+
+def _rose(losses: Sequence[float], lr: float) -> list[Finding]:
+    """The loss of one batch that is trained on, step after step."""
+    first, later = (losses[0], median(losses[1:])) if len(losses) > _FEW else (0.0, 0.0)
+    if not 0.0 < first < later / _BEYOND < math.inf:
+        return []
+    message = (
+        f"The learning rate of {number(lr)} is far too high: in {len(losses)} steps on one batch its loss goes from"
+        f" {number(first)} to {number(later)}."
+    )
+    evidence = {"lr": lr, "first": first, "later": later, "steps": len(losses)}
+    return [finding("lr-too-high", Severity.WARNING, message, evidence, ["Use a tenth of it, or less."])]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, ClassVar, Protocol
@@ -14,15 +13,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seismograd import patches
-from seismograd.costs import cost
-from seismograd.learning_rate import put_back
 from seismograd.onlookers.graph import Graph
 from seismograd.places import Spot, caller, is_users
-from seismograd.preflight.rehearsal import Rehearsal, rehearse
+from seismograd.preflight.trial import CannotCheckError, Trial
 from seismograd.records import Finding, Severity, Where
-from seismograd.replay.numbers import mapped
 from seismograd.replay.recorder import Call, Recorder
-from seismograd.replay.rewind import Rewind
 from seismograd.replay.second_look import may_be_noticed
 from seismograd.replay.second_runs import SecondRuns
 
@@ -37,10 +32,6 @@ class Check(Protocol):
     """Whether the watch over a run finds the same, in the first steps."""
 
     def check(self, scene: Scene) -> Iterable[Finding]: ...
-
-
-class CannotCheckError(Exception):
-    """The check is left out; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -65,66 +56,6 @@ class Failure:
     """The deepest line of the user's own code."""
     module: str | None
     """The innermost module of the model that was at work."""
-
-
-class Trial:
-    """A model, a batch and a loss that may be trained: whatever happens in `aside()` is put back."""
-
-    def __init__(
-        self, model: nn.Module, batch: Any, loss_fn: Callable[..., Any] | None, optimizer: Optimizer | None, loader: Any
-    ) -> None:
-        self.model, self.batch, self.loss_fn, self.optimizer, self.loader = model, batch, loss_fn, optimizer, loader
-        self.step_seconds = 0.0
-        self._rehearsal: Rehearsal | None = None
-
-    def loss(self) -> Any:
-        """The loss of the batch."""
-        return cost(self.model, self.loss_fn, next(iter(self)))
-
-    def __iter__(self) -> Iterator[Any]:
-        """The batch, once: a copy, which the model may change."""
-        yield mapped(self.batch, _copy)
-
-    def step(self, optimizer: Optimizer) -> float:
-        """One step of training on the batch."""
-
-        def closure() -> Any:
-            optimizer.zero_grad()
-            loss = self.loss()
-            loss.backward()
-            return loss.detach()
-
-        return float(optimizer.step(closure))
-
-    def an_optimizer(self) -> Optimizer:
-        """The user's, or one that would do."""
-        return self.optimizer if self.optimizer is not None else self.adam(1e-3)
-
-    def adam(self, lr: float) -> Optimizer:
-        """Adam for what the user would train."""
-        held = None if self.optimizer is None else [p for g in self.optimizer.param_groups for p in g["params"]]
-        trained = [p for p in held or self.model.parameters() if p.requires_grad]
-        return torch.optim.Adam(trained, lr=lr)
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Afterwards parameters, buffers, gradients, flags, optimizer, generators and loader are as they were."""
-        modules = [one for one in (self.model, self.loss_fn) if isinstance(one, nn.Module)]
-        with ExitStack() as stack:
-            stack.enter_context(Rewind(modules))
-            stack.enter_context(put_back(self.model, self.an_optimizer(), self.loss_fn, self.loader))
-            stack.enter_context(torch.enable_grad())
-            if not self.model.training:  # parts that stand in eval mode in a model in train mode were meant to
-                self.model.train()
-            yield
-
-    @property
-    def rehearsal(self) -> Rehearsal:
-        """Some steps of training under watch: made once, for all checks."""
-        if self._rehearsal is None:
-            with self.aside():
-                self._rehearsal = rehearse(self.model, self.an_optimizer(), self.loss, self.batch)
-        return self._rehearsal
 
 
 @dataclass
@@ -271,10 +202,6 @@ def _places(error: Exception, model: nn.Module) -> tuple[Spot | None, str | None
         inside = names.get(id(frame.f_locals.get("self")), inside)
         trace = trace.tb_next
     return spot or caller(), inside
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 def _nothing(*_args: Any, **_kwargs: Any) -> None: ...
