@@ -128,3 +128,13 @@ def test_seeding_is_put_back_and_goes_on_working():
     train(lambda step: (X, Y), 2)
     assert torch.manual_seed is original
     assert torch.manual_seed(3) is torch.default_generator
+
+
+def test_an_input_that_stands_out_is_told_of_between_looks(monkeypatch):
+    monkeypatch.setattr("seismograd.onlookers.data.batches._EARLY", 8)
+    monkeypatch.setattr("seismograd.lookout.DENSE", 8)
+    monkeypatch.setattr("seismograd.governor.Governor._tables_are_due", lambda self, step: False)
+    told = train(lambda step: (X * (100.0 if step == 30 else 1.0), Y), steps=40)
+    deviations = [facts["inputs"]["Linear"]["std"] for facts in told]
+    assert len(deviations) < 15
+    assert sum(deviation > 10 for deviation in deviations) == 1

@@ -80,3 +80,24 @@ def test_sits_on_its_limits():
     assert [finding.severity for finding in told(jump, detector=InputDrift(stays=3))] == ["warning"]
     assert told(jump, detector=InputDrift(factor=9.1)) == []
     assert told(jump, detector=InputDrift(batches=41)) == []
+
+
+def test_strange_batches_that_come_again_and_again():
+    def every(gap, detector=None):
+        values = noisy(400)
+        values[60::gap] = 300.0
+        return [finding.severity for finding in told(values, detector=detector)]
+
+    assert every(60) == ["warning"]
+    assert every(60, InputDrift(within=180)) == ["info"]
+    assert every(180) == ["info"]
+
+
+def test_a_batch_that_is_one_number_throughout():
+    def blank(mean):
+        deviations, means = noisy(60), np.zeros(60)
+        deviations[50], means[50] = 0.0, mean
+        return [finding.severity for finding in told(deviations, means)]
+
+    assert blank(-40.0) == ["warning"]
+    assert blank(0.0) == ["info"]  # left out on purpose, maybe

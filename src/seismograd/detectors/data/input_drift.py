@@ -26,9 +26,10 @@ class InputDrift:
     By mean and standard deviation of what each model is given, against the last 64 batches, of which there have to be
     `batches`. A batch is strange if its deviation differs from their median by a factor of `factor` and by eight times
     their own spread, and from each of them by a factor of two, or its mean by `factor` deviations, and if that came
-    about at once. If `stays` in a row are strange, or as many of the last 20, that is a warning. A single one is only
-    mentioned, and so explains a jump of the loss at the same step. What changes slowly is left alone, as experience,
-    curricula and growing buffers do; so are inputs that are nearly all zeros, which have no scale of that kind.
+    about at once. If `stays` in a row are strange, or as many of the last 20, or in `within` steps, that is a warning;
+    so is a batch that is one number throughout, and not zero. A single one is only mentioned, and so explains a jump
+    of the loss at the same step. What changes slowly is left alone, as experience, curricula and growing buffers do; so
+    are inputs that are nearly all zeros, which have no scale of that kind.
 
     What to try
     -----------
@@ -48,6 +49,7 @@ class InputDrift:
     batches: int = 16
     factor: float = 8.0
     stays: int = 4
+    within: int = 500
 
     def start(self) -> _Checker:
         return _Checker(self)
@@ -60,11 +62,12 @@ _SPARSE = 0.05
 class _Usual:
     """What one model is usually given."""
 
-    __slots__ = ("deviations", "filled", "last", "means", "since", "strange", "streak")
+    __slots__ = ("deviations", "filled", "last", "means", "seen", "since", "strange", "streak")
 
     def __init__(self) -> None:
         self.deviations, self.means, self.filled = Window(64), Window(64), Window(64)
         self.strange: deque[bool] = deque(maxlen=20)
+        self.seen: deque[int] = deque(maxlen=64)  # the steps of strange ones
         self.streak, self.since = 0, -1
         self.last = (0.0, 0.0)
 
@@ -112,21 +115,25 @@ class _Checker:
             usual.streak = 0
             return None
         usual.streak += 1
-        lately = sum(usual.strange)
-        if lately == 1:
+        usual.seen.append(reading.step)
+        while usual.seen[0] <= reading.step - limits.within:
+            usual.seen.popleft()
+        blank = deviation == 0.0 and mean != 0.0
+        stays = blank or max(len(usual.seen), sum(usual.strange)) >= limits.stays
+        if sum(usual.strange) == 1 and len(usual.seen) == 1:
             usual.since = reading.step
-        stays = usual.streak >= limits.stays or lately >= limits.stays
         finding = self._tell(reading, name, usual, (mean, deviation), stays)
         if usual.streak >= 20:  # it is the usual now
             self._usual[name] = _Usual()
         return finding
 
     def _tell(self, reading: Reading, name: str, usual: _Usual, now: tuple[float, float], stays: bool) -> Finding:
-        limits, lately = self._detector, sum(usual.strange)
+        limits, lately = self._detector, max(len(usual.seen), sum(usual.strange))
         centre, scale = usual.means.median, math.exp(usual.deviations.median)
-        when = f"{lately} batches since step {usual.since}" if stays else f"The batch of step {reading.step}"
+        several = lately > 1 and stays
+        when = f"{lately} batches since step {usual.since}" if several else f"The batch of step {reading.step}"
         message = (
-            f"{when} {'are' if stays else 'is'} unlike all before: `{name}` is given a mean of {number(now[0])} and a"
+            f"{when} {'are' if several else 'is'} unlike all before: `{name}` is given a mean of {number(now[0])} and a"
             f" standard deviation of {number(now[1])}, usual were {number(centre)} and {number(scale)}."
         )
         evidence = {

@@ -23,9 +23,9 @@ class BufferDrift:
     ----------------
     Norms in training mode count whose own weights are frozen, as is the layer before them, and whose weights do not
     change in any other way (as those of a moving average do). If over `steps` steps or more the mean of one of them has
-    moved by `shift` of its deviation, or its variance by a factor of e to the power of `shift`, that is a warning. It
-    is only mentioned, after `small` steps, if it moved less, or if the statistics were still those of a norm that has
-    never seen data, which has everything to gain.
+    moved by `shift` of its deviation, or its variance by a factor of e to the power of `shift`, that is a warning;
+    after `small` steps if the statistics were still those of a norm that has never seen data: it may only be getting
+    its first ones. If it moved less, it is only mentioned, after `small` steps.
 
     What to try
     -----------
@@ -64,8 +64,8 @@ class _Checker:
             shift, ratio, steps = moved["shift"], moved["ratio"], moved["steps"]
             if moved["weights"] or not (shift or ratio):
                 continue
-            far = max(shift, ratio) >= limits.shift and not moved["fresh"]
-            if steps < (limits.steps if far else limits.small):
+            far = max(shift, ratio) >= limits.shift
+            if steps < (limits.steps if far and not moved["fresh"] else limits.small):
                 continue
             norms = moved["norms"]
             one = len(norms) == 1

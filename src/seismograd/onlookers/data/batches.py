@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import weakref
 from collections.abc import Mapping
@@ -25,7 +26,10 @@ _PRINT = 32
 _PRINT_SUM = 16_384
 """So many elements of a batch are its fingerprint, and the sum of so many."""
 _EARLY = 64
-"""So many steps are followed one by one; after them only those that are looked at, and batches that came again."""
+"""So many steps are followed one by one; after them only those that are looked at, batches that came again, and inputs
+that stand out at a glance."""
+_GLANCE, _STANDS_OUT = 32, 4.0
+"""So many elements are glanced at, and so many times their usual deviation they have to lie off, or closer together."""
 _MOST_INPUTS = 4
 _MOST_SETS = 8
 
@@ -45,6 +49,7 @@ class Batches(Onlooker):
         self._names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._inputs: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self._in_pack: list[str] = []
+        self._usual: dict[str, tuple[float, float]] = {}  # mean and deviation of each input, when last told of
         self._batch: _Batch | None = None
         self._last: dict[int, _Batch] = {}  # by data set: the batch of the last step
         self._seeds: dict[int, tuple[Spot, ...]] = {}  # since the last step
@@ -65,10 +70,13 @@ class Batches(Onlooker):
         name = self._names.get(module)
         if name is None:
             name = self._names[module] = _name_of(module, self.watched)
-        if self._steps > _EARLY and not self.looks:
+        brief = self._steps > _EARLY and not self.looks
+        if brief and name not in self._usual:
             return
         given = next((x for x in tensors_in((args, kwargs)) if not x.requires_grad), None)
         if given is None or given.layout != torch.strided or given.device.type == "meta":
+            return
+        if brief and not _stands_out(given, *self._usual[name]):
             return
         wanted = name not in self._inputs and len(self._inputs) < _MOST_INPUTS
         if wanted and given.is_floating_point() and given.numel() > 1:
@@ -145,6 +153,10 @@ class Batches(Onlooker):
                 name: dict(zip(("mean", "std", "filled"), numbers[3 * at : 3 * at + 3], strict=True))
                 for at, name in enumerate(self._in_pack)
             }
+            for name, given in told["inputs"].items():
+                self._usual.setdefault(name, (given["mean"], given["std"]))
+                if self._steps <= _EARLY or self.looks:
+                    self._usual[name] = (given["mean"], given["std"])
             self._in_pack = []
         if self._told is not None:
             told["again"], self._told = self._told, None
@@ -192,6 +204,15 @@ def _some(tensor: Tensor, most: int) -> Tensor:
     """Some elements, from all over it."""
     flat = tensor.detach().reshape(-1) if tensor.is_contiguous() else tensor.detach()[:1].reshape(-1)
     return flat[:: max(1, flat.numel() // most)][:most]
+
+
+def _stands_out(given: Tensor, mean: float, deviation: float) -> bool:
+    """Whether a few elements lie far off the usual mean, or closer together than they ever should."""
+    if given.device.type != "cpu" or not given.is_floating_point():
+        return False
+    off = [(number - mean) ** 2 for number in _some(given, _GLANCE).tolist()]
+    spread = math.sqrt(sum(off) / max(1, len(off)))
+    return spread > _STANDS_OUT * deviation or 2.0 * _STANDS_OUT * spread < deviation
 
 
 def _fingerprint(tensors: list[Tensor]) -> int | None:
