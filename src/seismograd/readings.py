@@ -193,5 +193,7 @@ def _updates(update: Update, values: Values) -> TensorStats:
             "changed": np.array(values["update/changed"]),
             "gradient": np.array(values["update/gradient"]),
             "decay": np.array(update.decay) * old,
+            "lr": np.array(update.rates),
+            "precision": np.array([update.roster.precision[at] for at in update.places]),
         }
     return TensorStats(tuple(update.roster.names[at] for at in update.places), columns)

@@ -57,6 +57,8 @@ class Lab:
             "update_changed": 1.0,
             "update_gradient": 0.1,
             "update_decay": 0.0,
+            "update_lr": lr if not np.ndim(lr) else np.nan,
+            "update_precision": 1.2e-7,
         } | measures
         tables: dict[str, dict[str, np.ndarray]] = {}
         for key, values in usual.items():

@@ -192,3 +192,19 @@ def test_nothing_is_kept_alive(monkeypatch):
             optimizer.step()
         gc.collect()
         assert [reference() for reference in kept] == [None] * 3
+
+
+class ByHand(nn.Module):
+    def __init__(self, fill):
+        super().__init__()
+        self.one, self.two = nn.Parameter(fill(5, 12)), nn.Parameter(fill(12, 3))
+
+    def forward(self, x):
+        return torch.sigmoid(x @ self.one) @ self.two
+
+
+@pytest.mark.parametrize(("fill", "alike"), [(torch.zeros, True), (torch.ones, True), (torch.randn, False)])
+def test_units_that_are_alike(fill, alike, monkeypatch):
+    torch.manual_seed(0)
+    told = facts(ByHand(fill), lambda: torch.randn(16, 5), steps=6, monkeypatch=monkeypatch)
+    assert told["sigmoid 1"]["alike"] is alike

@@ -54,8 +54,9 @@ class Beginning:
         if large.sum() < 2:
             return
         known = [
-            _known(float(std), float(fan), float(size))
-            for std, fan, size in zip(stds[rows][large], fan_in[large], sizes[rows][large], strict=True)
+            _known(float(stds[at]), float(fan), float(sizes[at]), recurrent="weight_ih" in name or "weight_hh" in name)
+            for at, fan in zip(rows[large], fan_in[large], strict=True)
+            for name in (table.names[at],)
         ]
         self.fresh = sum(known) >= max(2.0, 2.0 / 3.0 * len(known))
 
@@ -68,10 +69,12 @@ class Beginning:
         return classes if -0.01 * chance <= loss - chance <= 0.03 * chance else 0
 
 
-def _known(std: float, fan_in: float, size: float) -> bool:
+def _known(std: float, fan_in: float, size: float, *, recurrent: bool) -> bool:
     """Whether this is the spread of a usual initialisation, within what a sample of this size may differ by."""
     fan_out = size / fan_in
     xavier = math.sqrt(2.0 / (fan_in + fan_out))
     usual = [gain / math.sqrt(fan_in) for gain in _GAINS] + [xavier, 5.0 / 3.0 * xavier, *_DEVIATIONS]
+    if recurrent:  # torch goes by the hidden size, of which there are as many as the cell has gates
+        usual += [math.sqrt(gates / (3.0 * fan_out)) for gates in (1, 3, 4)]
     within = min(0.15, max(0.01, 1.8 / math.sqrt(size)))
     return any(abs(std - expected) <= within * expected for expected in usual)

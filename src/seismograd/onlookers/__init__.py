@@ -12,5 +12,17 @@ from seismograd.onlookers.onlooker import Onlooker
 from seismograd.onlookers.values.activations import Activations
 from seismograd.onlookers.values.outputs import Outputs
 from seismograd.onlookers.weights.membership import Membership
+from seismograd.onlookers.weights.uses import Uses
 
-ONLOOKERS: tuple[type[Onlooker], ...] = (Order, Membership, Columns, Modes, Batches, Losses, Activations, Outputs, Data)
+ONLOOKERS: tuple[type[Onlooker], ...] = (
+    Order,
+    Membership,
+    Uses,
+    Columns,
+    Modes,
+    Batches,
+    Losses,
+    Activations,
+    Outputs,
+    Data,
+)

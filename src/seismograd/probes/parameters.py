@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -40,6 +41,8 @@ class Update:
     """The parameters, by index, that it is about."""
     decay: list[float]
     """For each of them the share of itself that weight decay takes in one step."""
+    rates: list[float]
+    """For each of them the learning rate of its group, NaN where that lies on the device."""
     copies: list[Tensor]
     step: int = -1
     values: dict[str, list[Tensor]] = field(default_factory=dict)
@@ -61,7 +64,11 @@ class Updates:
         chosen = [roster.parameters[at] for at in places]
         held = [p.grad if p.grad is not None else torch.zeros((), device=p.device) for p in chosen]
         update = Update(
-            roster, places, [_decay_of(roster, at) for at in places], [tensors.dense(p).clone() for p in chosen]
+            roster,
+            places,
+            [_decay_of(roster, at) for at in places],
+            [_rate_of(roster, at) for at in places],
+            [tensors.dense(p).clone() for p in chosen],
         )
         update.values["update/gradient"] = tensors.norms(held)
         self._under_way[owner] = update
@@ -113,6 +120,11 @@ class Updates:
                 break
             chosen.append(at)
         return sorted(chosen)
+
+
+def _rate_of(roster: Roster, place: int) -> float:
+    lr = (roster.group_of(place) or {}).get("lr")
+    return math.nan if lr is None or isinstance(lr, Tensor) else float(lr)
 
 
 def _decay_of(roster: Roster, place: int) -> float:

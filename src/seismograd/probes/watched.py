@@ -54,6 +54,8 @@ class Roster:
                 self._add(tensor, 0)
         self.names = tuple(names)
         self.sizes = [parameter.numel() for parameter in self.parameters]
+        self.precision = [torch.finfo(parameter.dtype).eps for parameter in self.parameters]
+        """For each parameter the share of itself by which a number of its dtype can just change."""
         held = set().union(*self.members)
         self.unowned = {place for place in range(len(self.parameters)) if place not in held}
         device = self.parameters[0].device if self.parameters else None
@@ -73,6 +75,12 @@ class Roster:
     def group_of(self, place: int) -> dict[str, Any] | None:
         """The param group that holds the parameter with this index."""
         return self._groups.get(place)
+
+    def is_weight(self, parameter: Tensor, fan_in: int) -> None:
+        """What was not to be seen from its module: a unit of it has so many inputs."""
+        place = self._places.get(id(parameter))
+        if place is not None:
+            self.fan_in[place] = fan_in
 
     def of(self, owner: int | None) -> set[int] | None:
         """The places that a reading of this optimizer is about, those that nobody holds with the first; `None`: all."""
@@ -110,14 +118,25 @@ class Watched:
         self._given = optimizers is not None
         self._strangers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._asked = 0
+        self._used: list[tuple[Tensor, int]] = []  # weights of layers written by hand, with their fan-in
         kinds = {type(module).__name__ for model in models.values() for module in model.modules()}
         self._sharded = any(kind.startswith(("FSDP", "FullyShardedDataParallel")) for kind in kinds)
         self.refresh()
 
     def refresh(self) -> None:
         """Reads models and optimizers anew: parameters come, go, and are replaced."""
+        known = self._used
         self.roster = Roster(self.models, self.optimizers, self._loose)
+        for parameter, fan_in in known:
+            self.roster.is_weight(parameter, fan_in)
+        self._used = [(parameter, fan_in) for parameter, fan_in in known if parameter in self.roster]
         self._lengths = self._measure_groups()
+
+    def is_weight(self, parameter: Tensor, fan_in: int) -> None:
+        """A parameter turned out to be the weight of a layer written by hand."""
+        if parameter in self.roster:
+            self.roster.is_weight(parameter, fan_in)
+            self._used.append((parameter, fan_in))
 
     def release(self) -> None:
         """Lets go of models, parameters and optimizers: the run is over."""
@@ -217,11 +236,14 @@ def _readable(parameter: Tensor) -> bool:
 
 
 _DENSE_LAYERS = (nn.Linear, nn.modules.conv._ConvNd)
+_RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
 
 def _fan_in(module: nn.Module, name: str, parameter: Tensor) -> int:
     if name == "weight" and isinstance(module, _DENSE_LAYERS) and parameter.ndim >= 2:
         return max(1, parameter.shape[1:].numel())
+    if name.startswith(("weight_ih", "weight_hh")) and isinstance(module, _RECURRENT) and parameter.ndim == 2:
+        return int(parameter.shape[1])
     return 0
 
 

@@ -1,6 +1,8 @@
 import numpy as np
+import pytest
 
 from seismograd.detectors.learning.bad_initialization import BadInitialization
+from seismograd.records import Reading
 
 
 def later(lab, losses):
@@ -57,5 +59,51 @@ def test_trained_weights_are_not_judged(lab):
 
 
 def test_on_its_limit(lab):
-    assert lab.run(BadInitialization(), [lab.reading(0, 2, loss=300.0, parameter_gain=10.0)]) == []
-    assert lab.run(BadInitialization(), [lab.reading(0, 2, loss=300.0, parameter_gain=10.1)])
+    assert lab.run(BadInitialization(), [lab.reading(0, 3, loss=300.0, parameter_gain=10.0)]) == []
+    assert lab.run(BadInitialization(), [lab.reading(0, 3, loss=300.0, parameter_gain=10.1)])
+
+
+def test_two_large_matrices_have_twenty_steps_to_get_over_it(lab):
+    first = lab.reading(0, 2, loss=3e7, parameter_gain=20.0)
+    assert lab.run(BadInitialization(), [first, *later(lab, np.geomspace(3e7, 1e5, 30))]) == []
+    (finding,) = lab.run(BadInitialization(), [first, *later(lab, np.geomspace(3e7, 1e7, 30))])
+    assert finding.evidence["loss"] == 3e7
+    assert lab.run(BadInitialization(), [first, *later(lab, [np.nan])])
+
+
+def fact(step, value, largest=1.0, name="cross_entropy_loss"):
+    loss = {"kind": "classes", "name": name, "shape": [], "value": value, "weighted": False, "alone": True}
+    loss |= {"rows": 32, "batch": 32, "classes": 5, "labels": [0, 1, 2, 3, 4]}
+    return Reading(step, facts={"data": {"losses": [loss], "inputs": [{"largest": largest}]}})
+
+
+@pytest.mark.parametrize(
+    ("gain", "losses", "largest", "fires"),
+    [
+        (8.0, (300.0, 200.0), 1.0, True),
+        (8.0, (300.0, 2.0), 1.0, False),  # it has got over it
+        (8.0, (12.0, 12.0), 1.0, False),
+        (8.0, (300.0, 200.0), 100.0, False),  # the inputs' fault
+        (0.58, (300.0, 200.0), 1.0, False),
+    ],
+)
+def test_somewhat_large_weights_and_a_loss_far_above_chance(lab, gain, losses, largest, fires):
+    start, now = losses
+    made = [lab.reading(0, 3, loss=start, parameter_gain=gain)]
+    made += [fact(step, start if step < 3 else now, largest) for step in range(30)]
+    assert bool(lab.run(BadInitialization(), made)) == fires
+
+
+def units(step, alike, **more):
+    layer = {"name": "act", "op": "sigmoid", "after": "fc", "units": 16, "looks": step + 1, "last": False, "flat": 0}
+    return Reading(step, facts={"activations": {"layers": [{**layer, "alike": alike, **more}]}})
+
+
+def test_units_that_stay_alike(lab):
+    (finding,) = lab.run(BadInitialization(), [units(step, True) for step in range(20)])
+    assert finding.step == 7
+    assert finding.where.module == "fc"
+    assert lab.run(BadInitialization(), [units(step, step < 5) for step in range(20)]) == []
+    assert lab.run(BadInitialization(), [units(step, True, last=True) for step in range(20)]) == []
+    assert lab.run(BadInitialization(), [units(step, True, flat=16) for step in range(20)]) == []
+    assert lab.run(BadInitialization(looks=30), [units(step, True) for step in range(20)]) == []

@@ -39,6 +39,24 @@ def test_silent_when_few_layers_move(lab):
     assert lab.run(LrTooHigh(), readings(lab, [2.3] * 60, [0.01, 0.01, 0.01, 3.0])) == []
 
 
+def test_one_group_with_a_rate_of_its_own(lab):
+    """The message names the rate of the group that holds the parameter."""
+
+    def thrown(ratio, after):
+        own = {"lr": [1e-3, 5.0], "update_lr": [1e-3, 1e-3, 1e-3, 5.0]}
+        return [
+            lab.reading(
+                at, loss=2.3 if not at else after, update_ratio=[0.01, 0.01, 0.01, ratio if at < 3 else 0.8], **own
+            )
+            for at in range(60)
+        ]
+
+    (finding, *_) = lab.run(LrTooHigh(), thrown(49.0, 9.0))
+    assert finding.message.startswith("lr 5 moved `layers.3.weight`")
+    assert lab.run(LrTooHigh(), thrown(4.0, 9.0)) == []
+    assert lab.run(LrTooHigh(), thrown(49.0, 2.3)) == []
+
+
 def test_on_its_limit(lab):
     assert lab.run(LrTooHigh(), readings(lab, [2.3] + [30.0] * 20, 0.5)) == []
     assert lab.run(LrTooHigh(), readings(lab, [2.3] + [30.0] * 20, 0.51))

@@ -47,7 +47,7 @@ def test_fresh_weights_have_further_to_go(lab):
 
 
 def test_silent_in_warm_up_and_at_the_end_of_a_decay(lab):
-    assert lab.run(LrTooLow(), quiet(readings(lab, [2.3] * 20, lr=np.geomspace(1e-9, 1e-6, 20)))) == []
+    assert lab.run(LrTooLow(), quiet(readings(lab, [2.3] * 15, lr=np.linspace(1e-9, 1e-6, 15)))) == []
     assert lab.run(LrTooLow(), quiet(readings(lab, [2.3] * 20, lr=[1e-3] * 3 + [1e-7] * 17))) == []
 
 
@@ -56,11 +56,27 @@ def test_silent_when_there_is_no_gradient_to_use(lab):
 
 
 def test_silent_on_a_usual_fine_tuning_rate(lab):
-    assert lab.run(LrTooLow(), quiet(readings(lab, [2.3] * 20, ratio=5e-5, lr=1e-6))) == []
+    assert lab.run(LrTooLow(), quiet(readings(lab, [2.3] * 20, ratio=5e-5, lr=1e-6, parameter_gain=0.75))) == []
+
+
+def test_a_warm_up_that_does_not_end(lab):
+    made = quiet(readings(lab, [2.3] * 20, lr=np.linspace(1e-9, 1e-6, 20)))
+    findings = lab.run(LrTooLow(), made)
+    assert findings[0].step == 300
+    assert "still being warmed up" in findings[0].message
+
+
+def test_fresh_weights_that_have_not_come_anywhere(lab):
+    slow = {"ratio": 4e-6, "lr": 1e-5, "update_gradient": 0.3}
+    assert lab.run(LrTooLow(), quiet(readings(lab, [0.27] * 12, **slow)))[0].step == 100
+    assert lab.run(LrTooLow(), quiet(readings(lab, [0.27] * 12, **slow, parameter_gain=0.75))) == []
+    assert lab.run(LrTooLow(), quiet(readings(lab, np.linspace(0.27, 0.24, 12), **slow))) == []
+    assert lab.run(LrTooLow(path=1e-4), quiet(readings(lab, [0.27] * 12, **slow))) == []
+    assert lab.run(LrTooLow(), quiet(readings(lab, [0.27] * 12, **slow | {"ratio": 4e-4}))) == []
 
 
 def test_on_its_limit(lab):
-    made = quiet(readings(lab, [2.3] * 12))
+    made = quiet(readings(lab, [2.3] * 12, parameter_gain=0.75))
     assert lab.run(LrTooLow(moved=1e-7), made) == []
     assert lab.run(LrTooLow(moved=1.01e-7), made)
     assert lab.run(LrTooLow(), made[:5]) == []

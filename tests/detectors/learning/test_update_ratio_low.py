@@ -18,7 +18,18 @@ def test_fires_on_a_layer_whose_updates_are_rounded_away(lab):
 
 
 def test_several_rates_may_be_meant(lab):
-    assert lab.run(UpdateRatioLow(), readings(lab, 1e-9, lr=[1e-9, 1e-3]))[0].severity == "info"
+    trained = {"lr": [1e-9, 1e-3], "parameter_gain": 0.75}
+    assert lab.run(UpdateRatioLow(), readings(lab, 1e-9, **trained))[0].severity == "info"
+
+
+def test_nobody_means_a_rate_that_changes_nothing(lab):
+    rates = {"lr": [1e-13, 1e-3], "update_lr": [1e-13, 1e-3, 1e-3, 1e-3], "parameter_gain": 0.75}
+    (finding, *_) = lab.run(UpdateRatioLow(), readings(lab, 0.0, update_changed=[0.0, 1, 1, 1], **rates))
+    assert finding.severity == "warning"
+    assert "group is 1e-13" in finding.message
+    assert lab.run(UpdateRatioLow(), readings(lab, 1e-9, lr=[1e-9, 1e-3]))[0].severity == "warning", "fresh weights"
+    rates["update_lr"] = [0.0, 1e-3, 1e-3, 1e-3]
+    assert lab.run(UpdateRatioLow(), readings(lab, 0.0, update_changed=[0.0, 1, 1, 1], **rates)) == []
 
 
 def test_silent_without_gradient_when_frozen_and_when_all_stand_still(lab):

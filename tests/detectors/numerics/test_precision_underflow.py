@@ -46,3 +46,11 @@ def test_on_its_limit(lab):
     assert lab.run(PrecisionUnderflow(), readings(lab, 0.05)) == []
     assert lab.run(PrecisionUnderflow(), readings(lab, 0.049))
     assert lab.run(PrecisionUnderflow(), readings(lab, 0.0, count=4)) == []
+
+
+def test_half_precision_could_have_been_followed_by_single(lab):
+    tiny = {"lr": 1e-6, "update_lr": 1e-6, "parameter_norm": 6.4}
+    assert lab.run(PrecisionUnderflow(), readings(lab, 0.0, **tiny | {"parameter_norm": 64.0})) == []
+    assert lab.run(PrecisionUnderflow(), readings(lab, 0.0, **tiny | {"lr": 5e-7})) == []
+    assert lab.run(PrecisionUnderflow(), readings(lab, 0.0, update_precision=7.8e-3, **tiny | {"lr": 5e-7}))
+    assert lab.run(PrecisionUnderflow(), readings(lab, 0.0, update_precision=7.8e-3, **tiny | {"lr": 5e-8})) == []

@@ -28,11 +28,12 @@ class LrTooHigh:
     ----------------
     By what updates do, not by the number: on sampled updates most weight matrices move by more than `moved` times
     their own norm, at least twice, and afterwards the loss is well above its start, or has not come down in
-    `patience` readings, or is no longer finite. Weights that start at zero do not count, nor do large first steps
-    that the loss likes. A hidden layer through which everything passes, and of which no unit fires any more although
-    some did before (or hardly any, and the loss is no better than at the start), was thrown there by the updates:
-    where these moved most weights by more than `killed` of their norm, and weight decay was not the greater part of
-    it, that is enough.
+    `patience` readings, or is no longer finite. A single matrix is enough that moves by more than `thrown` times its
+    norm (a parameter group with a rate of its own), if the loss is well above its start afterwards. Weights that start
+    at zero do not count, nor do large first steps that the loss likes. A hidden layer through which everything passes,
+    and of which no unit fires any more although some did before (or hardly any, and the loss is no better than at the
+    start), was thrown there by the updates: where these moved most weights by more than `killed` of their norm, and
+    weight decay was not the greater part of it, that is enough.
 
     What to try
     -----------
@@ -65,6 +66,7 @@ class LrTooHigh:
     patience: int = 40
     target: float = 0.02
     killed: float = 0.05
+    thrown: float = 5.0
 
     def start(self) -> _Checker:
         return _Checker(self)
@@ -84,6 +86,7 @@ class _Checker:
         "_samples",
         "_silent",
         "_strongest",
+        "_thrown",
         "_told",
         "_weights",
         "_worst",
@@ -97,6 +100,7 @@ class _Checker:
         self._losses: deque[float] = deque(maxlen=9)
         self._samples: deque[bool] = deque(maxlen=6)
         self._bad, self._after, self._told = 0, 0, False
+        self._thrown = False  # it was a single matrix
         self._name, self._ratio, self._worst = "", 0.0, 0.0
         self._zero: set[str] = set()
         self._silent: dict[str, int] = {}  # layers that fired once, and for how many looks they have not
@@ -149,9 +153,12 @@ class _Checker:
         decays = decay is not None and norms is not None and bool(np.mean(decay[rows] > 0.5 * norms[rows]) > 0.5)
         if most > self._strongest[0] and not decays:
             at = int(rows[int(np.argmax(ratios[rows]))])
-            lr = self._last_lr or max(rates(reading.scalars))
-            self._strongest = (most, float(ratios[at]), table.names[at], lr)
-        high = most > self._detector.moved
+            self._strongest = (most, float(ratios[at]), table.names[at], self._rate(reading, at))
+        high, one = most > self._detector.moved, float(values[-1])
+        if not high and (one > self._detector.thrown or (self._thrown and self._bad and one > self._detector.moved)):
+            high, self._thrown, most = True, True, one
+        elif high:
+            self._thrown = False
         if len(self._samples) == 6:
             self._bad -= self._samples[0]
         self._samples.append(high)
@@ -161,9 +168,16 @@ class _Checker:
             if self._bad == 1:  # the update that began it: those after it follow from the weights it left behind
                 at = int(rows[int(np.argmax(ratios[rows]))])
                 self._ratio, self._name = float(ratios[at]), table.names[at]
-                self._lr = self._last_lr or max(rates(reading.scalars))
+                self._lr = self._rate(reading, at)
                 self._after = 0
         return high
+
+    def _rate(self, reading: Reading, at: int) -> float:
+        """The learning rate of the group that holds this parameter; of the first one where that is not known."""
+        own = column(reading.tensors["update"], "lr")
+        if own is not None and own[at] > 0.0:
+            return float(own[at])
+        return self._last_lr or max(rates(reading.scalars))
 
     def _check_units(self, reading: Reading, layers: list[dict[str, Any]]) -> Finding | None:
         """Whether updates have killed a layer that lived, and that nothing gets around."""
@@ -198,7 +212,7 @@ class _Checker:
         now, first = median(list(self._losses)), self._first
         if now > first + 0.5 * abs(first):
             return True
-        return self._after >= self._detector.patience and now > first - 0.02 * abs(first)
+        return not self._thrown and self._after >= self._detector.patience and now > first - 0.02 * abs(first)
 
     def _found(self, reading: Reading, loss: float) -> Finding:
         self._told = True

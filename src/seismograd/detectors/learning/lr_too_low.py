@@ -29,9 +29,11 @@ class LrTooLow:
     On sampled updates: no weight matrix moves by more than `moved` of its own norm, and the gradient times the
     update, the most that a step can lower the loss, is below `gain` of it (ten times that where the weights are fresh
     from their initialisation, and have all their way to go), although the gradient is strong enough for
-    more. That in `samples` samples over `steps` steps, and the mean of the last ten losses is not below that of the
-    first ten by more than two standard errors and half a percent. Warm-up, the end of a decay and a converged run are
-    left alone.
+    more. That in `samples` samples over `steps` steps. Or all the way so far: weights that were fresh, and after
+    `steps` steps no weight matrix can have moved by more than `path` of its own norm, nor the loss by two percent, by
+    what updates and gradients say. In either case the mean of the last ten losses is not below that of the first ten
+    by more than two standard errors and half a percent. The end of a decay and a converged run are left alone, and so
+    is a warm-up for three times `steps`.
 
     What to try
     -----------
@@ -66,6 +68,7 @@ class LrTooLow:
     samples: int = 6
     steps: int = 100
     target: float = 1e-3
+    path: float = 0.01
 
     def start(self) -> _Checker:
         return _Checker(self)
@@ -77,11 +80,16 @@ class _Checker:
         "_count",
         "_detector",
         "_first",
+        "_gained",
         "_highest",
         "_losses",
         "_lr",
+        "_moved",
+        "_seen",
         "_since",
+        "_start",
         "_total",
+        "_warmed",
         "_weights",
     )
 
@@ -92,6 +100,8 @@ class _Checker:
         self._losses: deque[float] = deque(maxlen=10)
         self._total = 0
         self._count, self._since, self._lr, self._highest = 0, 0, 0.0, 0.0
+        self._start = self._seen = self._warmed = -1
+        self._moved, self._gained = 0.0, 0.0  # at most, since the start
 
     def check(self, reading: Reading) -> Finding | None:
         tensors = reading.tensors
@@ -115,21 +125,25 @@ class _Checker:
             return None
         rows = self._weights.rows(table)
         rows = rows[(ratios[rows] > 0.0) & (gradients[rows] > 0.0)]
-        if warming or lr < 0.1 * self._highest or not len(rows):
+        if warming:
+            self._warmed = reading.step
+        if not len(rows):
             self._count = 0
             return None
         most = float(np.max(ratios[rows]))
         gain = float(np.nansum(moves * gradients)) / abs(loss)
         # How much the loss would answer if every weight moved by its own size: is there progress to be had?
         slope = float(np.sum(gradients[rows] * moves[rows] / ratios[rows])) / abs(loss)
+        on_the_way = self._goes_on(reading, most, gain) and slope > 0.1
         least = 10.0 * limits.gain if self._beginning.fresh else limits.gain
-        if not (most < limits.moved and gain < least and slope > 0.01):
+        if warming or lr < 0.1 * self._highest or not (most < limits.moved and gain < least and slope > 0.01):
             self._count = 0
-            return None
-        if not self._count:
-            self._since = reading.step
-        self._count += 1
-        if self._count < limits.samples or reading.step - self._since < limits.steps:
+        else:
+            if not self._count:
+                self._since = reading.step
+            self._count += 1
+        slow = self._count >= limits.samples and reading.step - self._since >= limits.steps
+        if lr < 0.1 * self._highest or not (slow or on_the_way):
             return None
         begin, now, error = self._compare()
         if now < begin - 2.0 * error - 0.005 * abs(begin) or now > begin + 4.0 * error + 0.05 * abs(begin):
@@ -140,6 +154,8 @@ class _Checker:
             " rate the loss"
             f" ({number(now)}) needs over {number(1.0 / gain)} steps to come down."
         )
+        if warming:
+            message += f" After {reading.step} steps it is still being warmed up."
         evidence = {
             "ratio": most,
             "limit": limits.moved,
@@ -150,8 +166,26 @@ class _Checker:
             "loss": float(now),
             "loss_start": float(begin),
         }
+        if math.isfinite(self._moved):
+            evidence |= {"path": self._moved, "path_limit": limits.path}
         advice = [f"Try a learning rate of {better:g}: it would move the weights by about 0.1 % a step."]
+        if warming:
+            advice.insert(0, "Shorten the warm-up to a few percent of the run's steps.")
         return found(limits, reading, Severity.WARNING, message, evidence, advice=advice)
+
+    def _goes_on(self, reading: Reading, most: float, gain: float) -> bool:
+        """Adds up how far fresh weights can have come; whether that is next to nothing, after steps enough."""
+        limits, step = self._detector, reading.step
+        if self._start < 0:
+            self._start = self._seen = step
+            if step > 10 or reading.series is not None or not self._beginning.fresh:
+                self._moved = math.inf
+        since, self._seen = max(1, step - self._seen), step
+        self._moved += since * most
+        self._gained += since * gain
+        passed = step - self._start
+        patience = 3 * limits.steps if self._warmed > self._start + passed // 2 else limits.steps
+        return passed >= patience and self._moved < limits.path and self._gained < 0.02
 
     def _compare(self) -> tuple[float, float, float]:
         """The mean of the first losses, of the last ones, and the standard error of their difference."""

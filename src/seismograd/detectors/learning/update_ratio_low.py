@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from seismograd.detectors.beginning import Beginning
 from seismograd.detectors.tables import Weights, column
 from seismograd.detectors.wording import found, names, number, parameter, rates
 from seismograd.records import Finding, Reading, Severity
@@ -23,8 +24,9 @@ class UpdateRatioLow:
     How it is judged
     ----------------
     On sampled updates: a weight matrix moves by less than `ratio` of its norm, and less than `share` of what the
-    median of the weight matrices does, or not by a single bit, in `samples` samples in a row, with a gradient and one
-    learning rate for all. With several parameter groups it may be meant, and is info.
+    median of the weight matrices does, or not by a single bit, in `samples` samples in a row, with a gradient and a
+    learning rate above zero. With several parameter groups it may be meant, and is info; not where the weights are
+    fresh, nor where hardly a bit of them changes at any rate but zero: who wants that, freezes them.
 
     What to try
     -----------
@@ -62,17 +64,18 @@ class UpdateRatioLow:
 
 
 class _Checker:
-    __slots__ = ("_detector", "_times", "_weights")
+    __slots__ = ("_beginning", "_detector", "_times", "_weights")
 
     def __init__(self, detector: UpdateRatioLow) -> None:
         self._detector = detector
-        self._weights = Weights()
+        self._weights, self._beginning = Weights(), Beginning()
         self._times: dict[str, int] = {}
 
     def check(self, reading: Reading) -> Finding | None:
         tensors = reading.tensors
         if "parameter" in tensors:
             self._weights.learn(reading)
+            self._beginning.learn(reading)
         table = tensors.get("update")
         if table is None:
             return None
@@ -86,6 +89,9 @@ class _Checker:
             return None
         usual = float(np.median(ratios[rows]))
         low = rows[(ratios[rows] < limits.ratio) & (ratios[rows] < limits.share * usual)]
+        own = column(table, "lr")
+        if own is not None:
+            low = low[own[low] != 0.0]
         if not len(low):
             if self._times:
                 self._times = {}
@@ -101,13 +107,17 @@ class _Checker:
             f"{names(slow)} hardly move: {number(ratio)} of their own size a step, where the other weights move"
             f" {number(usual)} (step {reading.step})."
         )
+        rate = float(own[lasting[0]]) if own is not None and own[lasting[0]] > 0.0 else max(lr)
         evidence = {
             "ratio": ratio,
             "limit": limits.ratio,
             "others": usual,
             "parameters": len(slow),
-            "lr": float(max(lr)),
+            "lr": float(rate),
         }
+        smaller = rate < 1e-3 * max(lr)
+        if smaller:
+            message += f" The learning rate of their group is {number(rate)}, that of others up to {number(max(lr))}."
         advice = [
             f"Look at the scale of `{slow[0]}` and at the gradient that reaches it"
             f" ({number(float(gradients[lasting[0]]))}).",
@@ -115,5 +125,14 @@ class _Checker:
             if ratio > 0.0
             else "Its updates are rounded away: mend the gradient first, a higher learning rate alone will not do.",
         ]
-        severity = Severity.WARNING if len(set(lr)) == 1 else Severity.INFO
+        if smaller:
+            advice = [f"Give `{slow[0]}` a rate nearer to {number(max(lr))}, or freeze it: `requires_grad_(False)`."]
+        changed = column(table, "changed")
+        still = changed is not None and bool((changed[lasting] < _UNCHANGED).all())
+        meant = len(set(lr)) > 1 and not self._beginning.fresh and not still
+        severity = Severity.INFO if meant else Severity.WARNING
         return found(limits, reading, severity, message, evidence, advice=advice, where=parameter(slow[0], "optimizer"))
+
+
+_UNCHANGED = 0.05
+"""Weights stand still of which a smaller share changes in a step."""

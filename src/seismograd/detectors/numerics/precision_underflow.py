@@ -34,7 +34,7 @@ class PrecisionUnderflow:
     down with convergence or are so small that
     moving every weight by its own size would not change the loss by `effect` of it (a minimum), weights on which decay
     pulls as strongly as the gradient pushes, and a rate below `aim` of the weights, which no dtype could follow, are no
-    underflow.
+    underflow; for weights in half precision, a rate that float32 could not follow either.
 
     What to try
     -----------
@@ -69,6 +69,13 @@ class PrecisionUnderflow:
 
     def start(self) -> _Checker:
         return _Checker(self)
+
+
+_SINGLE = 1e-6
+"""Above the precision of float32, below that of half precision."""
+
+_FLOAT32 = 1e-6
+"""Updates of this share of the weights change nearly all of them in float32."""
 
 
 class _Checker:
@@ -134,7 +141,9 @@ class _Checker:
             reach = sum(float(gradients[at]) * self._sizes.get(table.names[at], 0.0) for at in dense)
             quiet = reach >= limits.effect * loss
         aim = max(lr) * float(np.median([self._aims.get(table.names[at], 0.0) for at in dense])) if quiet else 0.0
-        if aim < limits.aim:
+        precision = column(table, "precision")
+        half = precision is not None and float(np.median(precision[dense])) > _SINGLE
+        if aim < (_FLOAT32 if half else limits.aim):
             self._still.clear()
             return None
         if not self._still:

@@ -24,6 +24,9 @@ FLAT = 0.9
 _KEPT = 0.9
 """How much the samples of one look count at the next, for saturation."""
 
+_ALIKE = 1e-5
+"""Units are alike that differ by no more than this share of the largest value."""
+
 _MOST_LAYERS = 64
 _MOST_UNITS = 65_536
 _MOST_CALLS = 8
@@ -52,6 +55,8 @@ class _Layer:
     quiet: bool = False
     """Few units are left, or none: the next look finds out whether it is the only way through."""
     blocks: bool | None = None
+    alike: bool = True
+    """All its units have given the same, sample by sample, ever since they were first seen."""
 
 
 class Activations(Onlooker):
@@ -69,13 +74,15 @@ class Activations(Onlooker):
         self._layers: dict[_Key, _Layer] = {}
         self._names: tuple[Any, dict[int, str]] = (None, {})
         self._now: dict[_Key, tuple[Tensor, int]] = {}  # what the uses of this step showed, of how many samples
-        self._sent: list[_Layer] = []
+        self._apart: dict[_Key, Tensor] = {}  # how far units lay apart in them, where they have been alike so far
+        self._sent: list[tuple[_Layer, bool]] = []
 
     def restart(self) -> None:
-        self._now = {}
+        self._now, self._apart = {}, {}
 
     def close(self) -> None:
-        self._layers, self._now, self._sent, self._names = {}, {}, [], (None, {})
+        self.restart()
+        self._layers, self._sent, self._names = {}, [], (None, {})
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -119,6 +126,9 @@ class Activations(Onlooker):
             now = before | now if seen.high is None else before.lerp(now, samples / (samples + count))
             samples += count
         self._now[key] = (now, samples)
+        if layer.alike and layer.units > 1:
+            apart = (values.amax(axis) - values.amin(axis)).amax() / values.abs().amax().clamp_min(1e-30)
+            self._apart[key] = torch.maximum(self._apart[key], apart) if key in self._apart else apart
 
     def _maker(self, graph: Graph, by: int) -> tuple[str | None, str | None]:
         """The module and the weight of the layer before."""
@@ -155,13 +165,14 @@ class Activations(Onlooker):
         self._sent = []
         for key, (now, samples) in self._now.items():
             layer = self._layers[key]
-            pack.add(f"activations/{len(self._sent)}", _count(layer, now, samples))
-            self._sent.append(layer)
-        self._now = {}
+            numbers, apart = _count(layer, now, samples), self._apart.get(key)
+            pack.add(f"activations/{len(self._sent)}", numbers if apart is None else [*numbers, apart, now.any()])
+            self._sent.append((layer, apart is not None))
+        self.restart()
 
     def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
         sent, self._sent = self._sent, []
-        layers = [_tell(layer, values[f"activations/{at}"]) for at, layer in enumerate(sent)]
+        layers = [_tell(layer, values[f"activations/{at}"], told) for at, (layer, told) in enumerate(sent)]
         return {"window": WINDOW, "flat": FLAT, "layers": layers} if layers else None
 
 
@@ -180,7 +191,10 @@ def _count(layer: _Layer, now: Tensor, samples: int) -> list[Tensor]:
     return [(state.sum(0) >= FLAT).sum(), (state.amax(0) >= FLAT).sum()]
 
 
-def _tell(layer: _Layer, numbers: Sequence[float]) -> dict[str, Any]:
+def _tell(layer: _Layer, numbers: Sequence[float], compared: bool) -> dict[str, Any]:
+    if compared:
+        *numbers, apart, any_ = numbers
+        layer.alike = apart < _ALIKE and (bool(any_) or not layer.rectifies)
     told: dict[str, Any] = {
         "name": layer.name,
         "op": layer.op,
@@ -190,6 +204,7 @@ def _tell(layer: _Layer, numbers: Sequence[float]) -> dict[str, Any]:
         "looks": layer.looks,
         "last": layer.last,
         "gate": layer.gate,
+        "alike": layer.alike and layer.units > 1,
     }
     if layer.rectifies:
         fired, dead, never, still = (int(value) for value in numbers)

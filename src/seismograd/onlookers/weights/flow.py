@@ -11,7 +11,7 @@ from seismograd.onlookers.graph import Graph, Span
 FLAT = {f"{name}Backward{number}" for name in ("Round", "Floor", "Ceil", "Trunc", "Sign") for number in (0, 1)}
 """Ops whose derivative is zero everywhere."""
 
-_VIEWS = {
+VIEWS = {
     f"{name}Backward0"
     for name in ("T", "Transpose", "Permute", "View", "UnsafeView", "Expand", "Unsqueeze", "Squeeze", "ToCopy", "Slice")
 }
@@ -46,13 +46,30 @@ def downstream(graph: Graph, leaves: Sequence[int], held: set[int]) -> set[int]:
     return {at for at in leaves if any(use in below for use in _uses(graph, at))}
 
 
+def upstream(graph: Graph, leaves: Sequence[int], held: set[int]) -> set[int]:
+    """Those of `leaves` that make what tensors of `held` work on."""
+    above: set[int] = set()
+    waiting = [
+        use
+        for at, node in enumerate(graph.nodes)
+        if node.leaf is not None and id(node.leaf) in held
+        for use in _uses(graph, at)
+    ]
+    while waiting:
+        for other in graph.nodes[waiting.pop()].into:
+            if other >= 0 and other not in above:
+                above.add(other)
+                waiting.append(other)
+    return above.intersection(leaves)
+
+
 def _uses(graph: Graph, at: int) -> list[int]:
     """The ops that a leaf goes into; its own transposes and views are passed."""
     found: list[int] = []
     waiting = [at]
     while waiting:
         for user in graph.users(waiting.pop()):
-            if graph.nodes[user].kind in _VIEWS:
+            if graph.nodes[user].kind in VIEWS:
                 waiting.append(user)
             else:
                 found.append(user)
@@ -103,7 +120,7 @@ def _leaf(graph: Graph, at: int) -> Tensor | None:
         node = graph.nodes[at]
         if node.leaf is not None:
             return node.leaf
-        if node.kind not in _VIEWS or node.into[0] < 0:
+        if node.kind not in VIEWS or node.into[0] < 0:
             return None
         at = node.into[0]
     return None
