@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -13,6 +14,7 @@ from seismograd import patches
 from seismograd.governor import Governor
 from seismograd.onlookers import ONLOOKERS
 from seismograd.onlookers.graph import Graph, Span
+from seismograd.onlookers.nested import tensors_in
 from seismograd.onlookers.onlooker import Onlooker
 from seismograd.probes.pack import Fetch, Pack
 from seismograd.probes.watched import Watched
@@ -25,6 +27,7 @@ FRUITLESS = 6
 """After so many backwards in a row that are nobody's, what was heard is told: no step will come."""
 
 _MOST_SPANS = 20_000
+_MOST_OUTPUTS = 16
 
 
 class Lookout:
@@ -67,7 +70,7 @@ class Lookout:
             self._calls.begin(module)
 
     def module_ended(self, module: nn.Module, output: Any) -> None:
-        self._calls.end()
+        self._calls.end(output)
         if self._outermost is not None:
             (ours, trains), self._outermost = self._outermost, None
             self._tell("module_ended", module, output, ours=ours, trains=trains)
@@ -222,12 +225,12 @@ class _Calls:
             self._open.clear()
             self.module_starts(module)
 
-    def end(self) -> None:
+    def end(self, output: Any = None) -> None:
         if self._follows:
             self._follows = False
             patches.unfollow(self)
             while self._open:
-                self.module_ended()
+                self.module_ended(output if len(self._open) == 1 else None)
 
     def module_starts(self, module: nn.Module) -> None:
         if len(self._spans) < _MOST_SPANS:
@@ -238,9 +241,15 @@ class _Calls:
         else:
             self._open.append(_NOWHERE)
 
-    def module_ended(self) -> None:
-        if self._open:
-            self._open.pop().last = _number()
+    def module_ended(self, output: Any = None) -> None:
+        if not self._open:
+            return
+        span = self._open.pop()
+        span.last = _number()
+        if span is not _NOWHERE:
+            made = [(tensor, tensor.grad_fn) for tensor in tensors_in(output)]
+            span.gave = tuple(node._sequence_nr() for _, node in made[:_MOST_OUTPUTS] if node is not None)
+            span.output = next((weakref.ref(tensor) for tensor, node in made if node is not None), None)
 
     def take(self) -> list[Span]:
         """The calls since the last time, with their names."""

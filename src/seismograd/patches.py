@@ -84,7 +84,7 @@ class Follower(Protocol):
     """Hears of every module that is called, in a second run of ours."""
 
     def module_starts(self, module: nn.Module) -> None: ...
-    def module_ended(self) -> None: ...
+    def module_ended(self, output: Any = None) -> None: ...
 
 
 class _Inside(threading.local):
@@ -270,10 +270,12 @@ def _replace_module_call() -> None:
             if inside.follower is None or callable(_compiles()):  # what follows would be compiled, too
                 return original(self, *args, **kwargs)
             inside.follower.module_starts(self)
+            output = None
             try:
-                return original(self, *args, **kwargs)
+                output = original(self, *args, **kwargs)
+                return output
             finally:
-                inside.follower.module_ended()
+                inside.follower.module_ended(output)
         if not live or _is_tracing() is not None or inside_backward():  # a checkpoint's: it has been told of
             return original(self, *args, **kwargs)
         listeners = tuple(_listeners)

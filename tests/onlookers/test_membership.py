@@ -62,6 +62,70 @@ def test_a_module_that_is_never_called():
     assert not {"cut", "idle", "outside", "unregistered", "blocked", "claims", "stale"} & told.keys()
 
 
+class Branches(nn.Module):
+    """Calls `side` and does with it what is asked."""
+
+    def __init__(self, use):
+        super().__init__()
+        self.trunk, self.side, self.use = nn.Linear(3, 2), nn.Linear(3, 2), use
+        self.kept = []
+
+    def forward(self, x):
+        made = self.side(x)
+        if self.use == "keep":
+            self.kept = [made]
+        return (self.trunk(x), made) if self.use == "return" else self.trunk(x)
+
+
+@pytest.mark.parametrize(("use", "dropped"), [("drop", 5), ("keep", 0), ("return", 0)])
+def test_what_becomes_of_an_idle_module(use, dropped):
+    model = Branches(use)
+    whole = nn.Sequential(model)
+
+    def loss(x, y):
+        made = whole(x)
+        return F.cross_entropy(made[0] if use == "return" else made, y)
+
+    *_, told = train(whole, sgd(whole), loss=loss, steps=6)
+    (idle,) = told["idle"]["modules"]
+    assert (idle["module"], idle["parameters"], idle["dropped"], idle["measured"]) == ("0.side", 2, dropped, 0)
+    assert told["over"]
+
+
+def test_an_idle_module_that_a_loss_is_computed_of():
+    model = Branches("return")
+
+    def loss(x, y):
+        made, side = model(x)
+        return F.cross_entropy(made, y) + F.cross_entropy(side, y).item()
+
+    *_, told = train(model, sgd(model), loss=loss, steps=6)
+    assert told["idle"]["modules"][0]["measured"] == 5
+
+
+def test_one_that_is_moved_by_hand_is_not_idle():
+    model = Branches("drop")
+
+    def each(step):
+        with torch.no_grad():
+            model.side.weight.mul_(0.9)
+
+    *_, told = train(model, sgd(model), each=each)
+    assert told["idle"]["modules"][0]["dropped"] == 0
+
+
+@pytest.mark.parametrize(("change", "is_fresh"), [(lambda e: None, True), (lambda e: e.weight.mul_(3.0), False)])
+def test_a_model_that_feeds_the_rest_and_that_no_optimizer_holds(change, is_fresh):
+    encoder, head = nn.Linear(3, 256), nn.Linear(256, 2)
+    with torch.no_grad():
+        change(encoder)
+    models = {"encoder": encoder, "head": head}
+    *_, told = train(head, sgd(head), loss=lambda x, y: F.cross_entropy(head(encoder(x)), y), models=models)
+    (outside,) = told["outside"]
+    assert (outside["model"], outside["whole"], outside["early"], outside["late"]) == ("encoder", True, True, [])
+    assert outside["fresh"] is is_fresh
+
+
 def test_a_head_is_no_link_of_the_chain():
     model = Net()
     model.spare = nn.Linear(4, 3)

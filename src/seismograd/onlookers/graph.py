@@ -6,6 +6,7 @@ It shows functional calls and modules alike, and costs the forward pass nothing.
 
 from __future__ import annotations
 
+import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,10 @@ class Span:
     """The number after the last node's."""
     depth: int
     """0 for the outermost call."""
+    gave: tuple[int, ...] = ()
+    """The numbers of the nodes that made what it returned."""
+    output: weakref.ref[Tensor] | None = None
+    """The first tensor of that."""
 
 
 @dataclass(slots=True)

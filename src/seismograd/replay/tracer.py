@@ -147,7 +147,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._called[name] += 1
         self._modules.append(name)
 
-    def module_ended(self) -> None:
+    def module_ended(self, output: Any = None) -> None:
         self._modules.pop()
 
     def note_node(self) -> Place:

@@ -28,7 +28,7 @@ def optimizer(**changes):
 def facts(looks=20, **changes):
     """What a healthy run tells."""
     usual = {"looks": looks, "backwards": looks, "held": 4, "reached": 4, "strangers": 0, "elements": 1000}
-    return usual | {"optimizers": [optimizer(steps=looks, fed=looks)], "line": LINE} | changes
+    return usual | {"optimizers": [optimizer(steps=looks, fed=looks)], "line": LINE, "over": False} | changes
 
 
 def check(detector, told):
@@ -122,9 +122,30 @@ def test_what_may_wait_for_its_turn_is_only_mentioned(missing):
 
 
 def test_what_nobody_uses_is_only_mentioned():
-    finding = check(UnusedParameter(), facts(idle={"names": ["pooler.weight"], "count": 1}))
+    finding = check(UnusedParameter(), facts(idle=idle()))
     assert finding.severity is Severity.INFO
     assert "no part in the loss" in finding.message
+
+
+def idle(dropped=0, measured=0):
+    module = {"module": "pooler", "parameters": 1, "dropped": dropped, "measured": measured}
+    return {"names": ["pooler.weight"], "count": 1, "modules": [module]}
+
+
+def test_what_is_called_for_nothing():
+    finding = check(UnusedParameter(), facts(idle=idle(dropped=8)))
+    assert (finding.severity, finding.where.module) == (Severity.WARNING, "pooler")
+    assert "makes no use of what it gives" in finding.message
+    assert check(UnusedParameter(), facts(idle=idle(dropped=7))).severity is Severity.INFO
+
+
+def test_a_loss_that_is_left_out():
+    finding = check(UnusedParameter(), facts(idle=idle(measured=8), over=True))
+    assert finding.severity is Severity.WARNING
+    assert "no backward goes through it" in finding.message
+    assert check(UnusedParameter(), facts(idle=idle(measured=8), looks=48)).severity is Severity.WARNING
+    assert check(UnusedParameter(), facts(idle=idle(measured=8))).severity is Severity.INFO  # it may come later
+    assert check(UnusedParameter(), facts(idle=idle(measured=7), over=True)).severity is Severity.INFO
 
 
 # -- unoptimized-parameter ---------------------------------------------------------------------------------------------
@@ -132,7 +153,18 @@ def test_what_nobody_uses_is_only_mentioned():
 HEAD = {
     "model": "", "whole": False, "names": ["fc.weight", "fc.bias"], "count": 2, "late": ["fc.weight", "fc.bias"],
     "modules": 4, "left": 1, "thawed": [], "times": 20, "evaluates": False, "calls": 1, "elements": 50,
+    "early": False, "fresh": False,
 }  # fmt: skip
+
+
+def test_a_raw_model_that_feeds_the_rest():
+    encoder = HEAD | {"model": "encoder", "whole": True, "late": [], "calls": 3, "elements": 5000}
+    raw = encoder | {"early": True, "fresh": True}
+    finding = check(UnoptimizedParameter(), facts(outside=[raw]))
+    assert finding.severity is Severity.WARNING
+    assert "All of `encoder` is as it was initialised." in finding.message
+    for healthy in ({"early": False}, {"fresh": False}, {"fresh": None}, {"evaluates": True}):
+        assert check(UnoptimizedParameter(), facts(outside=[raw | healthy])).severity is Severity.INFO
 
 
 def test_a_head_that_is_left_out():

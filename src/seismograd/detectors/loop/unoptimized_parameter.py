@@ -26,9 +26,10 @@ class UnoptimizedParameter:
     are not changed by anyone else. Critical where an optimizer steps `steps` times without any gradient while
     parameters of the same shapes get them: it holds copies. A warning where they work on what optimized parameters
     have made, and no more than `minority` of the model's modules are left out (or they are a small model of their own,
-    in training mode, called once), and where they were frozen and need a gradient since. Info where everything before
-    the optimized part is left out, or most of the model: training only a head, a prompt or an adapter is done on
-    purpose.
+    in training mode, called once), and where they were frozen and need a gradient since; and where they are a whole
+    model in training mode that feeds the optimized part, with weights as torch made them: there is nothing in it yet
+    that could be kept. Info where everything else before the optimized part is left out, or most of the model: training
+    only a head, a prompt or an adapter is done on purpose.
 
     What to try
     -----------
@@ -84,7 +85,8 @@ class _Checker:
             return True
         if each["whole"]:  # a head of its own, if it is small, learns and is called once; else a judge of what is made
             is_head = not each["evaluates"] and each["calls"] == 1 and each["elements"] < held
-            return bool(each["late"]) and is_head
+            is_raw = each["early"] and each["fresh"] and not each["evaluates"] and not each["late"]
+            return is_raw or (bool(each["late"]) and is_head)
         return bool(each["late"]) and each["left"] <= self._detector.minority * each["modules"]
 
     def _copies(self, reading: Reading, facts: Mapping[str, Any], optimizer: Mapping[str, Any]) -> Finding:
@@ -110,7 +112,7 @@ class _Checker:
     def _left_out(
         self, reading: Reading, facts: Mapping[str, Any], each: Mapping[str, Any], severity: Severity
     ) -> Finding:
-        left = each["thawed"] or (each["late"] if severity is Severity.WARNING else each["names"])
+        left = each["thawed"] or (each["late"] if severity is Severity.WARNING else ()) or each["names"]
         message = (
             f"{each['count']} parameters get a gradient at every step, but no optimizer holds them, so that they never"
             f" change: {names(left)}."
@@ -118,6 +120,8 @@ class _Checker:
         orphans = sum(optimizer["orphans"] for optimizer in facts["optimizers"])
         if each["thawed"]:
             message += " They were frozen when the optimizer was built."
+        elif each["whole"] and each["fresh"]:
+            message += f" All of {names([each['model'] or 'the model'])} is as it was initialised."
         elif orphans:
             message += f" The optimizer holds {orphans} others that the model does not use."
         evidence = {

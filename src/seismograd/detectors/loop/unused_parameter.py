@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,8 +23,11 @@ class UnusedParameter:
     ----------------
     Parameters that need a gradient and sit in an optimizer, and that no backward reached in `looks` steps. A warning
     where a module with weights is never called by a forward pass that calls its neighbours, and would fit into the
-    chain of their calls: between two of them, or after the last. Otherwise it is only worth knowing: heads that are
-    used in turn, experts that are not chosen, a pooler whose output nobody wants, a token that is not needed.
+    chain of their calls: between two of them, or after the last. A warning, too, where a module is called in training
+    mode, and its output is dropped by the `forward` that called it, in `dropped` steps or more: it is no part of what
+    that returns; or where, when the run is over or has been looked at `long` times, a loss was computed from its output
+    that no backward ever went through. Otherwise it is only worth knowing: heads that are used in turn, experts that
+    are not chosen, a pooler whose output is returned and nobody wants, a token that is not needed.
 
     What to try
     -----------
@@ -45,6 +48,8 @@ class UnusedParameter:
     follows: ClassVar[tuple[str, ...]] = ("detached-loss", "missing-gradient", "unoptimized-parameter")
 
     looks: int = 16
+    dropped: int = 8
+    long: int = 48
 
     def start(self) -> _Checker:
         return _Checker(self)
@@ -65,6 +70,8 @@ class _Checker:
         if forgotten:
             return self._forgotten(reading, facts, forgotten)
         idle = facts.get("idle")
+        if idle and (finding := self._in_vain(reading, facts, idle["modules"])) is not None:
+            return finding
         if not unused and not idle:
             return None
         paths = [each["module"] for each in unused]
@@ -77,6 +84,37 @@ class _Checker:
         advice = ["Nothing to do if they wait for their turn; otherwise delete them, or use what they make."]
         where = Where(module=paths[0]) if paths else Where(parameter=of_idle[0])
         return found(limits, reading, Severity.INFO, message, evidence, advice=advice, where=where)
+
+    def _in_vain(
+        self, reading: Reading, facts: Mapping[str, Any], modules: Sequence[Mapping[str, Any]]
+    ) -> Finding | None:
+        """What is called at every step for nothing."""
+        limits = self._detector
+        told = [each for each in modules if each["dropped"] >= limits.dropped]
+        how = "the `forward` that calls {them} makes no use of what {they} give{s}"
+        if not told and (facts["over"] or facts["looks"] >= limits.long):
+            told = [each for each in modules if each["measured"] >= limits.dropped]
+            how = "a loss is computed from what {they} give{s}, and no backward goes through it"
+        if not told:
+            return None
+        paths = [each["module"] for each in told]
+        one = len(told) == 1
+        how = how.format(them="it" if one else "them", they="it" if one else "they", s="s" if one else "")
+        count = sum(each["parameters"] for each in told)
+        message = (
+            f"{names(paths)} {'is' if one else 'are'} called for nothing: {how}; {count} parameters in the optimizer"
+            f" were not reached by backward in {facts['looks']} steps."
+        )
+        evidence = {"parameters": count, "modules": len(told), "steps": facts["looks"], "limit": limits.looks}
+        last = paths[0].rpartition(".")[2]
+        advice = [
+            f"Use what `{last}` returns (add it, concatenate it), or delete the call."
+            if told[0]["dropped"] >= limits.dropped
+            else "Add that loss itself to the one that `backward()` is called on: `.item()`, `float()`, `.detach()` and"
+            " `.data` cut it off.",
+        ]
+        where = Where(module=paths[0], phase="forward")
+        return found(limits, reading, Severity.WARNING, message, evidence, advice=advice, where=where)
 
     def _forgotten(self, reading: Reading, facts: Mapping[str, Any], forgotten: list[Mapping[str, Any]]) -> Finding:
         paths = [each["module"] for each in forgotten]

@@ -17,7 +17,9 @@ from seismograd.onlookers.graph import Graph, Span
 from seismograd.onlookers.nested import tensors_in
 from seismograd.onlookers.onlooker import Onlooker
 from seismograd.onlookers.weights import flow
+from seismograd.onlookers.weights.fresh import fresh
 from seismograd.onlookers.weights.holders import Holders
+from seismograd.onlookers.weights.idle import Idle
 from seismograd.places import chain
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Roster, Watched
@@ -59,7 +61,11 @@ class Membership(Onlooker):
         self._silent: set[str] = set()  # called in evaluation mode
         self._order: list[str] = []  # of calls, in the newest backward's forward pass
         self._cut: dict[str, int] = {}  # unreached modules before a place where data enters without a gradient
+        self._idle = Idle()
+        self._over = False
         self._outside: dict[str, dict[str, Any]] = {}
+        self._fresh: dict[str, bool] = {}  # models outside of all optimizers: are they as torch made them?
+        self._doubted: list[str] = []  # those that the pack is to tell of
         self._unregistered: dict[str, dict[str, Any]] = {}
         self._samples: dict[str, tuple[weakref.ref[Tensor], Tensor]] = {}
         self._moved: set[str] = set()  # suspects that someone changes by hand
@@ -68,6 +74,7 @@ class Membership(Onlooker):
         self._versions: dict[str, int] = {}
         self._around: dict[int, list[Any]] = {}  # by optimizer: names of weights, some elements before a step and after
         self._put_back: dict[str, Tensor] = {}
+        self._sampled = 0  # how many of them were looked at
         self._restored: Counter[str] = Counter()  # how often in a row a weight was put back before the next step
         self._inputs: set[tuple[int, int]] = set()
         self._place: dict[str, Any] | None = None
@@ -83,6 +90,9 @@ class Membership(Onlooker):
             )
         elif ours and module.training and (path := self._know().by_id.get(id(module))) is not None:
             self._called.add(path)
+
+    def loss_computed(self, name: str, output: Any, args: Sequence[Any]) -> None:
+        self._idle.loss_computed(output)
 
     def backward_starts(self, roots: Sequence[Any], graph: Graph | None) -> None:
         self._heard = True
@@ -118,6 +128,7 @@ class Membership(Onlooker):
             self._look_at_unheld(graph, unheld, by_id)
         self._note_flat(graph, by_id, flat)
         self._note_cuts(graph, holders, by_id)
+        self._idle.backward_starts(graph, holders.by_id)
 
     def backward_ended(self, owners: Sequence[int]) -> None:
         self._inputs.clear()
@@ -181,6 +192,12 @@ class Membership(Onlooker):
             pack.add("parameters/changed", changed)
         if self._put_back:
             pack.add("parameters/restored", list(self._put_back.values()))
+        if self._outside and not self._fresh:
+            whole = {root: fresh(model) for root, model in self.watched.models.items() if self._is_outside(root)}
+            told = {root: one for root, one in whole.items() if one is not None}
+            self._doubted = list(told)
+            if told:
+                pack.add("parameters/fresh", [one.float() for one in told.values()])
 
     def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
         for name, changed in zip(self._asked, values.get("parameters/changed", ()), strict=False):
@@ -189,11 +206,15 @@ class Membership(Onlooker):
         self._asked = []
         for name, back in zip(self._put_back, values.get("parameters/restored", ()), strict=False):
             self._restored[name] = self._restored[name] + 1 if back else 0
-        sampled, self._put_back = len(self._put_back), {}
-        if not self._heard:
+        self._sampled, self._put_back = len(self._put_back) or self._sampled, {}
+        for root, one in zip(self._doubted, values.get("parameters/fresh", ()), strict=False):
+            self._fresh[root] = bool(one)
+        self._doubted = []
+        if not self._heard and not (self._over and self._backwards):
             return None
+        self._looks += self._heard
         self._heard = False
-        self._looks += 1
+        self._idle.step_over()
         holders, roster = self._know(), self.watched.roster
         held = [at for at in range(len(roster.parameters)) if at not in roster.unowned]
         flags = [parameter.requires_grad for parameter in roster.parameters]
@@ -202,6 +223,7 @@ class Membership(Onlooker):
         told: dict[str, Any] = {
             "looks": self._looks,
             "backwards": self._backwards,
+            "over": self._over,
             "held": sum(flags[at] for at in held),
             "reached": len(self._reached.intersection(roster.names)),
             "strangers": len(self._strangers),
@@ -231,11 +253,14 @@ class Membership(Onlooker):
             told["stale"] = {"names": stale[:_MOST_NAMES], "count": len(stale), "times": max(self._stale.values())}
         restored = {name: times for name, times in self._restored.items() if times >= 3}
         if restored:
-            told["restored"] = {"names": list(restored), "times": min(restored.values()), "of": sampled}
+            told["restored"] = {"names": list(restored), "times": min(restored.values()), "of": self._sampled}
         claims = self._tell_claims(holders, roster, flags)
         if claims:
             told["claims"] = claims
         return told
+
+    def finished(self) -> None:
+        self._over = True
 
     def close(self) -> None:
         self._roster = None
@@ -286,6 +311,7 @@ class Membership(Onlooker):
         roster = self.watched.roster
         held = {id(roster.parameters[at]) for members in roster.members for at in members}
         late = flow.downstream(graph, unheld, held)
+        early = flow.upstream(graph, unheld, held)
         foreign = flow.foreign(graph, held)
         for at in unheld:
             leaf = graph.nodes[at].leaf
@@ -300,8 +326,9 @@ class Membership(Onlooker):
                     owner, path = attribute
                     self._note_unregistered(leaf, owner, path, name=None, layer=False)
             else:
-                known = self._outside.setdefault(roster.names[place], {"late": False, "times": 0})
+                known = self._outside.setdefault(roster.names[place], {"late": False, "early": False, "times": 0})
                 known["late"] = known["late"] or at in late
+                known["early"] = known["early"] or at in early
                 known["times"] += 1
                 self._keep(roster.names[place], leaf)
 
@@ -330,6 +357,12 @@ class Membership(Onlooker):
             with suppress(TypeError, RuntimeError):
                 self._samples[name] = (weakref.ref(tensor), _sample(tensor))
 
+    def _is_outside(self, root: str) -> bool:
+        """Whether a whole model gets gradients, and no optimizer holds any of it."""
+        holders, roster = self._know(), self.watched.roster
+        places = holders.places_below(root) if root in holders.by_path else []
+        return bool(places) and all(at in roster.unowned and roster.names[at] in self._outside for at in places)
+
     def _tell_outside(self, holders: Holders, roster: Roster, flags: Sequence[bool]) -> list[dict[str, Any]]:
         """By model: what is left out of all optimizers, and how much of it that is."""
         outside = self._outside
@@ -352,6 +385,8 @@ class Membership(Onlooker):
                     "names": mine[:_MOST_NAMES],
                     "count": len(mine),
                     "late": late[:_MOST_NAMES],
+                    "early": any(outside[name]["early"] for name in mine),
+                    "fresh": self._fresh.get(root),
                     "modules": len(modules),
                     "left": len(left),
                     "thawed": [name for name in mine if name in self._frozen_once][:_MOST_NAMES],
@@ -473,8 +508,18 @@ class Membership(Onlooker):
                 "times": max(self._looks if starved else 0, *self._cut.values(), 0),
                 "evaluates": all(holders.of_place[at] in self._silent for at in cut),
             }
+        followed: dict[str, list[Tensor]] = {}
+        for at in idle[:_MOST_SUSPECTS]:
+            followed.setdefault(holders.of_place[at], []).append(roster.parameters[at])
+        self._idle.follow(followed)
         if idle:
-            told["idle"] = {"names": [roster.names[at] for at in idle[:_MOST_NAMES]], "count": len(idle)}
+            told["idle"] = {
+                "names": [roster.names[at] for at in idle[:_MOST_NAMES]],
+                "count": len(idle),
+                "modules": [
+                    {"module": path, "parameters": len(own), **self._idle.told(path)} for path, own in followed.items()
+                ],
+            }
         if unused:
             told["unused"] = [
                 {
