@@ -24,7 +24,7 @@ _WIDEST = 120
 _LONGEST = 100
 """Of an exception's first line: all of it stands in the traceback."""
 
-_SHORT = 10.0
+_SHORT = 30.0
 """Seconds: in a shorter run the watch lives off its grace, and its share of the time says nothing about longer ones."""
 
 _TOLD_ELSEWHERE = {"because", "run", "series"}
