@@ -81,3 +81,11 @@ def test_silent_where_something_else_is_wrong():
     assert found(raised(name="cross_entropy_loss", bad=2)) == []
     assert found(raised(name="cross_entropy_loss")) == []
     assert found(Reading(0, facts={"loss": {"failed": {"name": "mse_loss", "error": "RuntimeError: device"}}})) == []
+
+
+def test_logits_that_are_cut_off_are_no_probabilities():
+    (finding,) = found(*readings(name="binary_cross_entropy", makers=["Clamp", "Addmm"]))
+    assert finding.severity == "warning"
+    for healthy in (["Clamp", "Sigmoid"], ["Clamp"], ["Clamp", "Mean"], ["Sigmoid", "Addmm"]):
+        assert found(*readings(name="binary_cross_entropy", makers=healthy)) == []
+    assert found(*readings(name="mse_loss", makers=["Clamp", "Convolution"])) == []

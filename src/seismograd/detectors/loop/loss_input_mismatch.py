@@ -15,6 +15,9 @@ _WIDTHS = {"Sigmoid": 1.0, "Hardsigmoid": 1.0, "Tanh": 2.0, "Relu": math.inf}
 
 _CLASSES = ("cross_entropy_loss", "nll_loss_nd")
 
+_LAYERS = ("Addmm", "Mm", "Bmm", "Baddbmm", "Convolution", "Linear")
+"""What these make may take any value."""
+
 Told = tuple[Severity, str, list[str]]
 
 
@@ -32,7 +35,8 @@ class LossInputMismatch:
     ----------------
     On what goes into the loss, in `looks` looks in a row. `nll_loss` and `kl_div` want log-probabilities, which are
     never above zero (`above` is allowed for rounding). `cross_entropy` wants logits: a sigmoid, tanh or ReLU right
-    before it is no place for one, and one column is no choice. A loss that raises is told at once, if shapes, types or
+    before it is no place for one, and one column is no choice. `binary_cross_entropy` wants probabilities: what a layer
+    made, cut off at 0 and 1, is none. A loss that raises is told at once, if shapes, types or
     ranges explain it.
 
     What to try
@@ -94,6 +98,8 @@ class _Checker:
                 return _squashed(call, logits[0])
         if name == "binary_cross_entropy_with_logits" and made[0] == "Tanh":
             return _tanh(call)
+        if name == "binary_cross_entropy" and made[0] in ("Clamp", "Hardtanh") and made[1:2] and made[1] in _LAYERS:
+            return _cut_off(call)
         if name in ("nll_loss_nd", "kl_div") and "high" in call and call["high"] > self._detector.above:
             return self._no_logarithm(call)
         return None
@@ -154,6 +160,15 @@ def _tanh(call: Call) -> Told:
         Severity.WARNING,
         f"The logits of the {title(call)} come out of a tanh: the probability stays between 0.27 and 0.73.",
         ["Take the tanh after the last layer away: the loss takes the sigmoid of any number."],
+    )
+
+
+def _cut_off(call: Call) -> Told:
+    return (
+        Severity.WARNING,
+        f"The {title(call)} wants probabilities and gets what a layer made, cut off at 0 and 1: whatever lies outside"
+        " gets no gradient, and where it is wrong there, it stays wrong.",
+        ["Use `F.binary_cross_entropy_with_logits` (`nn.BCEWithLogitsLoss`) on the output itself, without the clamp."],
     )
 
 
