@@ -3,9 +3,10 @@
     python benchmarks/gauntlet.py [--seeds 0,1,2] [--jobs 2] [--only forgot_zero_grad] [--suite programs] [--peers]
                                   [--resume]
 
-Two suites: the scripts of `gauntlet/programs`, which know nothing of us, and all patients of `tests/patients`. Each is
-run by `seismograd run`, unchanged. A sick one is *detected* if there is any warning or critical finding, *diagnosed* if
-an id that its header names is among the first three findings. Any warning about a healthy one is a false alarm.
+Three suites: the scripts of `gauntlet/programs`, those of `gauntlet/blind`, whose authors knew nothing of the
+detectors, and all patients of `tests/patients`. Each is run by `seismograd run`, unchanged. A sick one is *detected* if
+there is any warning or critical finding, *diagnosed* if an id that its header names is among the first three findings.
+Any warning about a healthy one is a false alarm.
 `--peers` runs the same scripts under other tools (see `gauntlet/peers.py`): `pip install 'seismograd[bench]'`.
 Answers are kept as they come: after Ctrl-C `--resume` asks only for what is missing.
 
@@ -37,7 +38,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gauntlet.cases import Case, patients, programs
+from gauntlet.cases import Case, blind, patients, programs
 from seismograd.reports.pages import GROUPS
 
 HERE = Path(__file__).parent
@@ -53,6 +54,7 @@ PEERS = {
     "DebugUnderflowOverflow": "transformers",
 }
 """The other tools, and the module that each needs."""
+KINDS = {"program": "programs", "blind": "blind programs", "patient": "patients"}
 DETECTED, DIAGNOSED, ALARMS = 0.90, 0.80, 0.02
 FIRST = 3
 QUICK = ("forgot_zero_grad", "softmax_then_cross_entropy", "short_script", "xor")
@@ -263,12 +265,12 @@ def grid(rows: list[Row], tools: list[str]) -> tuple[list[str], list[list[str]]]
 
 
 def show(rows: list[Row], tools: list[str], console: Console) -> None:
-    for kind in ("program", "patient"):
+    for kind, title in KINDS.items():
         own = [row for row in rows if row.case.kind == kind]
         if not own:
             continue
         headings, lines = grid(own, tools)
-        table = Table(title=f"{kind}s", title_justify="left")
+        table = Table(title=title, title_justify="left")
         for heading in headings:
             table.add_column(heading.replace(": ", ":\n"))
         for line in lines:
@@ -287,12 +289,12 @@ def wrong(rows: list[Row]) -> list[Row]:
 def markdown(rows: list[Row], tools: list[str], command: str) -> str:
     """The tables and the list of what is wrong, for the page."""
     parts = [f"`{command}`, {datetime.now(UTC):%Y-%m-%d}:"]
-    for kind in ("program", "patient"):
+    for kind, title in KINDS.items():
         own = [row for row in rows if row.case.kind == kind]
         if own:
             headings, lines = grid(own, tools)
             ruler = ["---", *["--:"] * (len(headings) - 1)]
-            parts.append("\n".join(f"| {' | '.join(line)} |" for line in ([f"{kind}s", *headings[1:]], ruler, *lines)))
+            parts.append("\n".join(f"| {' | '.join(line)} |" for line in ([title, *headings[1:]], ruler, *lines)))
     bad = [f"- `{row.case.name}` (seed {row.seed}): {row.verdict.lower()}{_instead(row)}" for row in wrong(rows)]
     parts.append("What is not as it should be:\n\n" + "\n".join(bad) if bad else "Everything is as it should be.")
     return "\n\n".join(parts) + "\n"
@@ -307,7 +309,7 @@ def _instead(row: Row) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", default="0", help="e.g. 0,1,2")
-    parser.add_argument("--suite", choices=("programs", "patients"), help="one of the two; both if left out")
+    parser.add_argument("--suite", choices=("programs", "blind", "patients"), help="one of them; all if left out")
     parser.add_argument("--only", action="append", metavar="NAME", help="a program or patient; may be given again")
     parser.add_argument("--peers", action="store_true", help="the same scripts under other tools")
     parser.add_argument("--tool", action="append", choices=(OURS, *PEERS), help="these only; may be given again")
@@ -319,7 +321,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="keep the answers that are there, ask for the rest")
     options = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = "1"
-    known = {"programs": programs, "patients": patients}
+    known = {"programs": programs, "blind": blind, "patients": patients}
     suites = [options.suite] if options.suite else ["programs"] if options.quick else list(known)
     cases = [case for suite in suites for case in known[suite]()]
     chosen = options.only or (QUICK if options.quick else ())
