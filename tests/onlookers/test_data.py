@@ -66,6 +66,31 @@ def test_one_logit_and_weights():
     assert [score > 0 for score in loss["scores"]] == [bool(guess) for guess in loss["guesses"]]
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_label_for_each_place(classes):
+    torch.manual_seed(0)
+    model = nn.Conv2d(1, classes, 3, padding=1)
+    x, y = torch.randn(2, 1, 4, 4), torch.randint(0, classes, (2, 4, 4))
+    guesses = model(x).argmax(1).flatten().tolist()
+    (facts,) = train(model, [(x, y)], F.cross_entropy)
+    (loss,) = facts["losses"]
+    assert (loss["labels"], loss["guesses"]) == (y.flatten().tolist(), guesses)
+    assert len(loss["scores"]) == 32
+
+
+def test_a_flag_for_each_place():
+    model = nn.Conv2d(1, 1, 3, padding=1)
+    x, y = torch.randn(2, 1, 4, 4), torch.rand(2, 1, 4, 4).round()
+    guesses = (model(x) > 0).flatten().tolist()
+    (facts,) = train(model, [(x, y)], F.binary_cross_entropy_with_logits)
+    (loss,) = facts["losses"]
+    assert (loss["labels"], loss["guesses"]) == (y.bool().flatten().tolist(), guesses)
+    assert (
+        train(net(3, 5), [(torch.randn(4, 3), torch.rand(4, 5).round())], nn.BCEWithLogitsLoss())[0].get("losses")
+        is None
+    )
+
+
 def test_numbers_and_sums():
     x, y = torch.randn(8, 3), 5 + torch.randn(8, 1)
     (facts,) = train(net(3, 1), [(x, y)], nn.MSELoss(reduction="sum"))

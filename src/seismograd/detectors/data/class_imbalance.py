@@ -24,12 +24,12 @@ class ClassImbalance:
 
     How it is judged
     ----------------
-    By a few labels and guesses of each batch. One class has more than `share` of the labels. In the last `window`
-    readings, with at least `others` labels of other classes among them and after `patience` steps, every single guess
-    was that class. It is a warning where the loss has stopped falling, is not below `gain` of what knowing only the
-    frequencies costs, and scores do not tell the classes apart. Where they do (clicks, fraud: the ranking is
-    good and no probability ever passes a half) it is worth knowing, no more. Runs with class weights, and losses
-    over the places of a sentence or picture, are left alone.
+    By a few labels and guesses of each batch, of some places where each place of a picture has a label. One class has
+    more than `share` of the labels. In the last `window` readings, with at least `others` labels of other classes among
+    them and after `patience` steps, every single guess was that class. It is a warning where the loss has stopped
+    falling, is not below `gain` of what knowing only the frequencies costs, and scores do not tell the classes apart.
+    Where they do (clicks, fraud: the ranking is good and no probability ever passes a half) it is worth knowing, no
+    more. Runs with class weights, and those with several labels for each sample, are left alone.
 
     What to try
     -----------
@@ -116,8 +116,9 @@ class _Checker:
         error = math.sqrt((before.std**2 + after.std**2) / half)
         falls = before.mean - after.mean > 2.0 * error + 0.01 * before.mean
         blind = not falls and after.mean > limits.gain * entropy and _is_blind(list(self._steps), common)
+        each = "place" if last[-1].places else "sample"
         message = (
-            f"The model says class {common} for every sample: {number(100 * share)} % of the labels are of that class,"
+            f"The model says class {common} for every {each}: {number(100 * share)} % of the labels are of that class,"
             f" and in the last {len(last)} readings all {missed} of the others were missed."
         )
         if blind:

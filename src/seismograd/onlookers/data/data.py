@@ -165,21 +165,29 @@ class Data(Onlooker):
             return None
         classes = given.shape[1] if given is not None and given.ndim > 1 else 0
         told: dict[str, Any] = {"kind": "classes", "classes": int(classes)}
+        chooses = given is not None and 2 <= classes <= _MOST_CLASSES
         if target.ndim > 1 or (given is not None and given.ndim != 2):  # a label for each place
-            return told, {"labels": torch.cat([_some(one.reshape(-1), self._heard, 16) for one in target[:4]])}
+            columns = {"labels": torch.cat([_some(one.reshape(-1), self._heard, 16) for one in target[:4]])}
+            if chooses and target.shape == (given.shape[0], *given.shape[2:]):
+                places = [_some(one.flatten(1).T, self._heard, 16) for one in given.detach()[:4]]
+                columns |= _guesses(torch.cat(places))
+            return told, columns
         labels = _some(target, self._heard)
         columns = {"labels": labels}
-        if given is not None and 2 <= classes <= _MOST_CLASSES:
-            best, guesses = _some(given.detach(), self._heard).topk(2, 1)
-            sure = best[:, 0] - best[:, 1]
-            columns["guesses"] = guesses[:, 0]
-            columns["scores"] = (
-                sure if classes > 2 else sure * (2 * guesses[:, 0] - 1)
-            )  # of two: how sure of the second
+        if chooses:
+            columns |= _guesses(_some(given.detach(), self._heard))
             self._relate(target, labels, int(classes), columns)
         return told, columns
 
     def _flags(self, name: str, given: Any, target: Tensor) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+        if target.ndim >= 3 and target.numel() != target.shape[0]:  # a flag for each place of a picture
+            if given is None or given.shape != target.shape:
+                return None
+            flags = torch.cat([_some(one.detach().reshape(-1), self._heard, 16) for one in target[:4]]) > 0.5
+            scores = torch.cat([_some(one.detach().reshape(-1), self._heard, 16) for one in given[:4]]).float()
+            scores = torch.logit(scores, 1e-6) if name == "binary_cross_entropy" else scores
+            columns = {"labels": flags, "guesses": scores > 0.0, "scores": scores}
+            return {"kind": "classes", "classes": 2}, columns
         if target.ndim == 0 or target.numel() != target.shape[0]:  # many labels a sample
             return None
         flags = _some(target.detach().reshape(-1), self._heard) > 0.5
@@ -300,6 +308,14 @@ class Data(Onlooker):
 _SCALES = ("mean", "std", "low", "high", "largest", "column", "middle", "smallest")
 """Of an input: its mean, deviation and range, and the scale (root mean square) of its largest column, which that is,
 and of the middle and the smallest one that is not zero."""
+
+
+def _guesses(given: Tensor) -> dict[str, Tensor]:
+    """The class that each row is for, and how sure; of two classes: how sure of the second."""
+    best, guesses = given.topk(2, 1)
+    sure = best[:, 0] - best[:, 1]
+    scores = sure if given.shape[1] > 2 else sure * (2 * guesses[:, 0] - 1)
+    return {"guesses": guesses[:, 0], "scores": scores}
 
 
 def _scales(x: Tensor) -> Tensor:
