@@ -72,3 +72,15 @@ def test_silent(lab, change):
 def test_on_its_limit(lab):
     assert lab.run(ShuffledLabels(patience=400), readings()) == []
     assert lab.run(ShuffledLabels(samples=4000), readings()) == []
+
+
+def test_a_short_run_that_is_over(lab):
+    over = Reading(160, facts={"data": {"over": True}})
+    assert lab.run(ShuffledLabels(), readings(160)) == []
+    finding, *_ = lab.run(ShuffledLabels(), [*readings(160), over])
+    assert finding.severity == "warning"
+    soon = Reading(110, facts={"data": {"over": True}})
+    assert lab.run(ShuffledLabels(), [*readings(110), soon]) == []
+    assert lab.run(ShuffledLabels(), [*readings(160, samples=900), over]) == []
+    assert lab.run(ShuffledLabels(), [*readings(160, strength=0.05), over]) == []
+    assert lab.run(ShuffledLabels(), [*readings(160, level=lambda step: 1.0 if step < 100 else 0.8), over]) == []

@@ -30,7 +30,8 @@ class ShuffledLabels:
     where one does, nothing is said. And either
 
     - for `patience` steps on end the loss stays within `near` of the entropy of the labels, what knowing only their
-      frequencies costs, although steps are large enough to learn and the guesses vary, or
+      frequencies costs, although steps are large enough to learn and the guesses vary (where the run ends sooner, half
+      as many steps are enough, and twice as many samples are asked for), or
     - the training loss falls to less than `learned` of that entropy, and every one of at least five validations
       is above it: what is learned is learned by heart.
 
@@ -120,6 +121,8 @@ class _Checker:
         if "val_loss" in reading.scalars:
             self._validations = [*self._validations[-7:], reading.scalars["val_loss"]]
             return self._by_heart(reading)
+        if reading.facts.get("data", {}).get("over"):
+            return self._never_learned(reading)
         step = step_of(reading, "classes")
         if step is None or not step.alone or step.weighted or step.optimizers > 1 or not math.isfinite(step.value):
             return None
@@ -162,11 +165,20 @@ class _Checker:
             self._since = -1
             self._stretch.clear()
             return None
-        steps = reading.step - self._since
-        mean = self._stretch.mean
-        if steps < limits.patience or abs(mean - entropy) > limits.near * entropy or self._stretch.count < 4:
+        return self._stays(reading, limits.patience, limits.samples)
+
+    def _never_learned(self, reading: Reading) -> Finding | None:
+        """The run is over: it will not learn any more."""
+        if self._since < 0:
             return None
-        if not self._is_unrelated or not self._tries():
+        return self._stays(reading, self._detector.patience // 2, 2 * self._detector.samples)
+
+    def _stays(self, reading: Reading, patience: int, samples: int) -> Finding | None:
+        limits, entropy, mean = self._detector, self._labels.entropy, self._stretch.mean
+        steps = reading.step - self._since
+        if steps < patience or abs(mean - entropy) > limits.near * entropy or self._stretch.count < 4:
+            return None
+        if not self._is_unrelated or self._samples < samples or not self._tries():
             return None
         return self._found(
             reading,

@@ -79,7 +79,7 @@ class Data(Onlooker):
         self._rows = 0  # of the batch that went into the model
         self._features: Tensor | None = None
         self._graphs = self._heard = 0
-        self._listens, self._last = True, -1
+        self._listens, self._last, self._over = True, -1, False
         self._flying: dict[str, Any] = {}
 
     # -- events --------------------------------------------------------------------------------------------------
@@ -149,6 +149,9 @@ class Data(Onlooker):
     def restart(self) -> None:
         self._forget()
         self._workers.restart()
+
+    def finished(self) -> None:
+        self._over = True
 
     def close(self) -> None:
         self._forget()
@@ -302,6 +305,8 @@ class Data(Onlooker):
         workers = self._workers.told()
         if workers:
             told["workers"] = workers
+        if self._over and self._heard > 1:
+            told["over"] = True
         return told or None
 
 

@@ -97,9 +97,9 @@ class Relation:
         return features[:8].sum(1)
 
     def remember(self, marks: Sequence[float]) -> None:
-        """Takes note of marks; where most were met before, the data come again."""
+        """Takes note of marks; where some were met before, the data come again: not all samples are marked."""
         known = {f"{mark:.5g}" for mark in marks}
-        self._again |= 2 * len(known & self._marks) >= len(known)
+        self._again |= len(known & self._marks) >= max(2.0, 0.25 * len(known))
         self._marks |= known
 
     def strength(self, turn: int) -> Tensor | None:
