@@ -97,3 +97,38 @@ def test_it_stays_known_when_the_optimizer_gets_more():
     tables = [reading.tensors["parameter"] for reading in memory.readings if "parameter" in reading.tensors]
     assert len(tables[-1].names) == 2
     assert tables[-1].row("w")["gain"] > 0.0
+
+
+class Cell(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.cell = kind(3, 5)
+
+    def forward(self, x):
+        h = torch.zeros(len(x), 5)
+        for at in range(x.shape[1]):
+            h = self.cell(x[:, at], h)
+        return h
+
+
+@pytest.mark.parametrize(
+    ("model", "length", "loops"),
+    [
+        (lambda: Cell(nn.RNNCell), 20, {"cell.weight_hh": 20}),
+        (lambda: Cell(nn.RNNCell), 10, {}),
+        (lambda: Cell(nn.GRUCell), 20, {}),
+    ],
+    ids=["rnn", "short", "gru"],
+)
+def test_loops_of_recurrent_cells(model, length, loops):
+    torch.manual_seed(0)
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+    memory = sinks.Memory()
+    with sg.watch(net, optimizer, sinks=[memory]):
+        for _ in range(2):
+            optimizer.zero_grad()
+            net(torch.randn(4, length, 3)).square().mean().backward()
+            optimizer.step()
+    told = [reading.facts["uses"]["loops"] for reading in memory.readings if "uses" in reading.facts]
+    assert (told[0] if told else {}) == loops

@@ -70,3 +70,13 @@ def test_large_inputs_that_do_no_harm(lab):
 def test_on_its_limit(lab):
     assert lab.run(UnnormalizedInput(large=143.0), readings([30.0] * 25)) == []
     assert lab.run(UnnormalizedInput(excess=30.0), readings([30.0] * 25)) == []
+
+
+def test_a_leap_at_the_second_step_and_nothing_learned_after(lab):
+    findings = lab.run(UnnormalizedInput(), readings([3.6, 17.9] + [1.4] * 50))
+    assert {str(finding.severity) for finding in findings if finding.step < 40} == {"info"}
+    assert findings[-1].severity == "warning"
+    assert all(
+        finding.severity == "info" for finding in lab.run(UnnormalizedInput(), readings([3.6, 17.9] + [1.0] * 50))
+    )
+    assert lab.run(UnnormalizedInput(), readings([1.4] * 6 + [17.9] + [1.4] * 50)) == []

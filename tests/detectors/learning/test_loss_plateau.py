@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from seismograd.detectors.learning.loss_plateau import LossPlateau
+from seismograd.records import Reading
 
 
 @pytest.mark.parametrize("level", [2.3, -2.3, 1e-3])
@@ -131,3 +132,25 @@ def test_gaps_between_readings_count_as_steps(lab, every):
     findings = lab.run(LossPlateau(), made)
     assert 249 <= findings[0].step < 600
     assert findings[0].evidence["steps"] <= findings[0].step + 1
+
+
+def known(kind):
+    loss = {"kind": kind, "name": "loss", "shape": [], "value": 1.0, "weighted": False, "alone": True, "rows": 8}
+    loss |= {"batch": 8, "classes": 10, "labels": [0, 1]}
+    return Reading(0, facts={"data": {"losses": [loss]}})
+
+
+def test_a_start_near_what_guessing_gives_and_no_way_below_it(lab):
+    time = np.arange(300)
+    losses = noisy(math.log(10), 300, 0.02) + 0.2 * np.exp(-time / 25)
+    assert lab.run(LossPlateau(), sampled(lab, losses)) == []
+    (first, *_) = lab.run(LossPlateau(), [known("classes"), *sampled(lab, losses)])
+    assert (first.severity, first.evidence["reason"], first.step) == ("critical", "guess", 249)
+    better = [known("classes"), *sampled(lab, losses - 0.012)]
+    assert lab.run(LossPlateau(), better) == [], "somewhat better than guessing"
+    assert lab.run(LossPlateau(), [known("classes"), *sampled(lab, losses + 2.0 * np.exp(-time / 25))]) == []
+
+
+def test_numbers_are_not_guessed(lab):
+    losses = noisy(math.log(10), 400, 0.06)
+    assert lab.run(LossPlateau(), [known("numbers"), *sampled(lab, losses)]) == []

@@ -35,10 +35,16 @@ def test_later_where_nothing_was_learned_or_they_are_stuck(lab):
     assert "stuck at one bound" in finding.message
 
 
-@pytest.mark.parametrize("more", [{"last": True}, {"gate": True}, {"units": 4}, {"samples": 4}])
+@pytest.mark.parametrize("more", [{"last": True}, {"gate": True, "stuck": 64}, {"units": 4}, {"samples": 4}])
 def test_where_it_is_meant_or_little_is_known(lab, more):
     flat = 4 if "units" in more else 64
     assert lab.run(SaturatedUnits(), looks(flat, **more)) == []
+
+
+def test_gates_that_were_never_soft(lab):
+    assert lab.run(SaturatedUnits(), looks(60, FALLING, gate=True))[0].step == 4
+    assert lab.run(SaturatedUnits(), looks(60, gate=True, stuck=30)) == []
+    assert lab.run(SaturatedUnits(), looks(60, gate=True, since=10, count=30)) == []
 
 
 def test_on_its_limit(lab):

@@ -1,6 +1,7 @@
 import numpy as np
 
 from seismograd.detectors.numerics.gradient_vanishing import GradientVanishing
+from seismograd.records import Reading
 
 
 def readings(lab, gradients, losses, layers=6, **measures):
@@ -70,3 +71,22 @@ def test_on_its_limit(lab):
     assert lab.run(GradientVanishing(), above) == []
     assert lab.run(GradientVanishing(), below)
     assert lab.run(GradientVanishing(), below[:4]) == [], "four readings are not five"
+
+
+def recurrent(lab, losses, gain, uses=40):
+    yield Reading(0, facts={"uses": {"loops": {"layers.0.weight": uses}}})
+    for step, loss in enumerate(losses):
+        reading = lab.reading(step, 3, loss=loss)
+        reading.tensors["parameter"].columns["gain"][0] = gain
+        yield reading if step % 10 == 0 else Reading(step, {"loss": loss})
+
+
+def test_fires_on_a_cell_that_passes_nothing_back(lab):
+    flat = 1.39 + np.random.default_rng(0).normal(0, 0.03, 130)
+    (finding, *_) = lab.run(GradientVanishing(), recurrent(lab, flat, 0.15))
+    assert (finding.severity, finding.step) == ("warning", 100)
+    assert finding.where.parameter == "layers.0.weight"
+    assert lab.run(GradientVanishing(), recurrent(lab, flat - np.linspace(0, 0.3, 130), 0.15)) == []
+    assert lab.run(GradientVanishing(), recurrent(lab, flat, 0.95)) == []
+    assert lab.run(GradientVanishing(), recurrent(lab, flat, 0.15, uses=4)) == []
+    assert lab.run(GradientVanishing(), recurrent(lab, 1.39 + 10 * (flat - 1.39), 0.15)) == [], "too noisy to know"

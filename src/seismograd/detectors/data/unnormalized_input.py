@@ -32,9 +32,9 @@ class UnnormalizedInput:
     alone says nothing. It is found together with an effect:
 
     - the loss leaps up or stops being finite within the first 200 steps;
-    - the first loss is more than `excess` times what knowing nothing costs (the entropy of the labels, the square of
-      the targets), and 20 steps later it is still ten times that, or twice that and not even halved, or 60 steps later
-      not below it. A run that gets over it is only told of;
+    - the first loss, or one of the next four, is more than `excess` times what knowing nothing costs (the entropy of
+      the labels, the square of the targets), and 20 steps later it is still ten times that, or twice that and not even
+      halved, or 40 steps later not below it. A run that gets over it is only told of;
     - after `patience` steps the loss is still what knowing nothing costs.
 
     What to try
@@ -65,9 +65,13 @@ class UnnormalizedInput:
         return _Checker(self)
 
 
+_EARLY = 5
+
+
 class _Checker:
     __slots__ = (
         "_detector",
+        "_early",
         "_first",
         "_input",
         "_labels",
@@ -86,6 +90,7 @@ class _Checker:
         self._values: deque[float] = deque(maxlen=30)
         self._losses: deque[float] = deque(maxlen=5)
         self._first, self._start, self._last = math.nan, -1, math.nan
+        self._early = 0  # losses so far, of which the highest of the first five counts as the first
         self._told = False
 
     def check(self, reading: Reading) -> Finding | None:
@@ -103,6 +108,9 @@ class _Checker:
             return None
         if self._start < 0:
             self._start, self._first = reading.step, step.value
+        self._early += 1
+        if self._early <= _EARLY:
+            self._first = max(self._first, step.value)
         self._labels.add(step.labels)
         if len(step.moments) >= 2:
             self._numbers.add(step.moments[0], step.moments[1])
@@ -144,10 +152,10 @@ class _Checker:
         evidence = {"first_loss": self._first, "loss": now, "chance": size, "excess": limits.excess}
         if self._first > limits.excess * size and passed >= 10:
             still = (passed >= 20 and now > max(2.0 * size, min(0.5 * self._first, 10.0 * size))) or (
-                60 <= passed <= 200 and now > 0.97 * size
+                40 <= passed <= 200 and now > 0.97 * size
             )
             effect = (
-                f"the first loss was {number(self._first)}, {number(self._first / size)} times that of {nothing}"
+                f"the loss began at up to {number(self._first)}, {number(self._first / size)} times that of {nothing}"
                 f" ({number(size)}), and it is {number(now)} after {passed} steps"
             )
             return self._found(reading, Severity.WARNING if still else Severity.INFO, effect, evidence)

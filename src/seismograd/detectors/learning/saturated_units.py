@@ -32,8 +32,9 @@ class SaturatedUnits:
     - stuck, at any time,
 
     at `looks` looks in a row, with at least `samples` different samples seen. Units that become certain while the
-    loss falls have learned something and are left alone; so are the model's output, gates, attention, and layers of
-    fewer than 8 units.
+    loss falls have learned something and are left alone; so are the model's output, attention, and layers of fewer
+    than 8 units. Gates may be held open or shut by their biases: of them only those count that are flat from the first
+    steps on, now at one bound and now at the other.
 
     What to try
     -----------
@@ -84,6 +85,8 @@ class _Story:
     flat: int = 0
     """Looks in a row at which too many were flat."""
     stuck: int = 0
+    swings: int = 0
+    """Looks in a row at which too many were flat at both bounds."""
     since: int = 0
     """The step after the last look at which it was well."""
     born: bool = True
@@ -118,8 +121,11 @@ class _Checker:
         story.stuck = story.stuck + 1 if layer["stuck"] >= least else 0
         if not story.flat:
             story.since, story.born = step + 1, False
-        if layer["gate"] or layer["last"] or layer["units"] < _FEW or samples < limits.samples:
+        if layer["last"] or layer["units"] < _FEW or samples < limits.samples:
             return False
+        if layer["gate"]:
+            story.swings = story.swings + 1 if layer["flat"] - layer["stuck"] >= least else 0
+            return story.born and story.swings >= limits.looks
         harmed = story.born or self._loss.mean > self._first - 0.02 * abs(self._first)
         return story.stuck >= limits.looks or (story.flat >= limits.looks and harmed)
 

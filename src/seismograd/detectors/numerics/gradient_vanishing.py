@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from seismograd.detectors.beginning import Beginning
-from seismograd.detectors.running import First, median
+from seismograd.detectors.running import First, Welford, median
 from seismograd.detectors.tables import Floats, Weights, agreement, column
 from seismograd.detectors.wording import found, number, parameter
 from seismograd.records import Finding, Reading, Severity, TensorStats, Where
@@ -32,7 +32,10 @@ class GradientVanishing:
     has not come down, or in all of them while biases get one: no unit fires any more; or the whole gradient so small
     that changing every weight by its own size would not change the loss by `flat` of it, while the loss has not moved
     since a start with fresh random weights (info where the weights are not known to be fresh: a minimum looks the
-    same). Frozen parameters, branches that start at zero, unused experts and converged runs are none of these.
+    same); or, in a recurrent cell with nothing but a tanh, the gain of its weight to the power of the steps that it is
+    used for below `forgotten`, while the loss of fresh weights is known to have stayed where it began for `patience`
+    steps: what lies far back gets no gradient. Frozen parameters, branches that start at zero, unused experts and
+    converged runs are none of these.
 
     What to try
     -----------
@@ -48,7 +51,7 @@ class GradientVanishing:
     """
 
     id: ClassVar[str] = "gradient-vanishing"
-    needs: ClassVar[tuple[str, ...]] = ("gradient", "parameter")
+    needs: ClassVar[tuple[str, ...]] = ("loss|gradient|facts/uses",)
     follows: ClassVar[tuple[str, ...]] = (
         "bad-initialization",
         "lr-too-high",
@@ -69,13 +72,21 @@ class GradientVanishing:
     readings: int = 5
     steps: int = 20
     progress: float = 0.05
+    forgotten: float = 1e-6
+    patience: int = 100
 
     def start(self) -> _Checker:
         return _Checker(self)
 
 
+_MANY = 20
+"""Losses, of the beginning and of now, that are compared."""
+
+
 class _Checker:
-    __slots__ = ("_beginning", "_detector", "_first", "_losses", "_since", "_times", "_weights")
+    __slots__ = (
+        "_beginning", "_detector", "_first", "_last", "_loops", "_losses", "_since", "_start", "_times", "_weights",
+    )  # fmt: skip
 
     def __init__(self, detector: GradientVanishing) -> None:
         self._detector = detector
@@ -84,8 +95,23 @@ class _Checker:
         self._losses: deque[float] = deque(maxlen=5)
         self._times = {"starved": 0, "dead": 0, "flat": 0}
         self._since = {"starved": 0, "dead": 0, "flat": 0}
+        self._loops: dict[str, int] = {}  # weights of recurrent cells, and how often they are used in a row
+        self._start, self._last = Welford(), deque[float](maxlen=_MANY)
 
     def check(self, reading: Reading) -> Finding | None:
+        if "uses" in reading.facts:
+            self._loops = dict(reading.facts["uses"]["loops"])
+            return None
+        loss = reading.scalars.get("loss", math.nan)
+        if math.isfinite(loss):
+            self._last.append(loss)
+            if self._start.count < _MANY:
+                self._start.add(loss)
+        if "gradient" not in reading.tensors or "parameter" not in reading.tensors:
+            return None
+        return self._check(reading) or self._forgets(reading)
+
+    def _check(self, reading: Reading) -> Finding | None:
         parameters = self._weights.learn(reading)
         self._beginning.learn(reading)
         table = reading.tensors["gradient"]
@@ -110,6 +136,52 @@ class _Checker:
         if self._held("flat", reading, stuck and len(deep) > 0 and effect < limits.flat):
             return self._flat(reading, total, effect)
         return None
+
+    def _forgets(self, reading: Reading) -> Finding | None:
+        """Whether a recurrent cell passes nothing back in time, and nothing is learned."""
+        limits, table = self._detector, reading.tensors["parameter"]
+        gains = column(table, "gain")
+        if not self._loops or gains is None or not self._beginning.fresh or reading.step < limits.patience:
+            return None
+        late = Welford()
+        for loss in self._last:
+            late.add(loss)
+        error = math.sqrt((late.std**2 + self._start.std**2) / _MANY)
+        level = abs(self._start.mean)
+        if late.count < _MANY or error > 0.02 * level or abs(late.mean - self._start.mean) > 2.0 * error + 0.01 * level:
+            return None
+        for name, uses in self._loops.items():
+            gain = float(gains[table.names.index(name)]) if name in table.names else math.nan
+            if 0.0 < gain < 1.0 and gain**uses < limits.forgotten:
+                return self._forgotten(reading, name, uses, gain)
+        return None
+
+    def _forgotten(self, reading: Reading, name: str, uses: int, gain: float) -> Finding:
+        late = sum(self._last) / len(self._last)
+        message = (
+            f"What lies far back gets no gradient: each of {uses} steps through `{name}` leaves about {number(gain)}"
+            f" of it, all of them {number(gain**uses)}; after {reading.step} steps the loss is still {number(late)}."
+        )
+        evidence = {
+            "gain": gain,
+            "uses": uses,
+            "ratio": gain**uses,
+            "limit": self._detector.forgotten,
+            "loss_start": self._start.mean,
+        }
+        advice = [
+            "Use `nn.LSTM` or `nn.GRU`, which carry their state on, or attention over the steps.",
+            f"Start the recurrent weight orthogonal: `nn.init.orthogonal_({name})`.",
+        ]
+        return found(
+            self._detector,
+            reading,
+            Severity.WARNING,
+            message,
+            evidence,
+            advice=advice,
+            where=parameter(name, "backward"),
+        )
 
     @staticmethod
     def _is_dead(deep: Floats, norms: Floats, loss: float, stuck: bool) -> bool:
