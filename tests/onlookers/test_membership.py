@@ -316,3 +316,32 @@ def test_nothing_is_kept_alive():
     del model, optimizer, loss
     gc.collect()
     assert kept() is None
+
+
+class Attributes(nn.Module):
+    """Holds what it needs in plain lists."""
+
+    def __init__(self, *held):
+        super().__init__()
+        self.held, self.last = list(held), nn.Linear(3, 2)
+
+    def forward(self, x):
+        for one in self.held:
+            x = x @ one if isinstance(one, torch.Tensor) else one(x)
+        return self.last(x)
+
+
+def test_parameters_in_a_plain_list():
+    model = Attributes(nn.Parameter(torch.eye(3)), nn.Parameter(torch.eye(3)))
+    *_, told = train(model, sgd(model))
+    assert [each["name"] for each in told["unregistered"]] == ["held[0]", "held[1]"]
+
+
+def test_a_large_module_in_a_plain_list_is_one_name():
+    encoder = nn.TransformerEncoderLayer(3, 1, 4, batch_first=True)
+    model = Attributes(encoder)
+    *_, told = train(model, sgd(model))
+    (one,) = told["unregistered"]
+    assert (one["name"], one["layer"], one["looks"]) == ("held[0]", True, 6)
+    assert one["again"]
+    assert not told.get("outside")

@@ -214,7 +214,7 @@ def test_an_optimizer_of_copies():
 
 # -- unregistered-parameter --------------------------------------------------------------------------------------------
 
-LAYER = {"name": "layers[0]", "owner": "", "layer": True, "looks": 5, "distinct": 2}
+LAYER = {"name": "layers[0]", "owner": "", "layer": True, "looks": 5, "distinct": 2, "again": 0}
 
 
 def test_layers_in_a_list():
@@ -227,6 +227,8 @@ def test_layers_in_a_list():
 
 
 def test_a_layer_made_anew_and_a_plain_tensor():
+    many = LAYER | {"distinct": 10, "again": 10}  # a large one
+    assert "made anew" not in check(UnregisteredParameter(), facts(unregistered=[many])).message
     finding = check(UnregisteredParameter(), facts(unregistered=[LAYER | {"name": "Linear #0", "distinct": 10}]))
     assert "made anew in every forward pass" in finding.message
     finding = check(UnregisteredParameter(), facts(unregistered=[LAYER | {"name": "scale", "layer": False}]))

@@ -61,7 +61,7 @@ class _Checker:
         if not told:
             return None
         first = told[0]
-        anew = first["distinct"] >= limits.looks
+        anew = first["distinct"] >= limits.looks and not first["again"]
         owner = f"`{first['owner']}`" if first["owner"] else "the model"
         paths = [each["name"] for each in told]
         message = (

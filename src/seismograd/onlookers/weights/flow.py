@@ -144,7 +144,7 @@ def foreign(graph: Graph, held: set[int]) -> dict[int, tuple[str, str]]:
             continue
         if outer is None or not span.module.training:
             continue
-        mine = [p for p in span.module._parameters.values() if p is not None and p.requires_grad]
+        mine = [p for p in span.module.parameters() if p.requires_grad]  # of what it does not call, too
         if not mine or all(id(p) in held or id(p) in found for p in mine):
             continue
         if not own:

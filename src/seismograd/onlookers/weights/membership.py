@@ -245,7 +245,7 @@ class Membership(Onlooker):
         unregistered = {n: f for n, f in self._unregistered.items() if not self._moved.intersection(f["tensors"])}
         if unregistered:
             told["unregistered"] = [
-                {"name": name, **{key: facts[key] for key in ("owner", "layer", "looks", "distinct")}}
+                {"name": name, **{key: facts[key] for key in ("owner", "layer", "looks", "distinct", "again")}}
                 for name, facts in sorted(unregistered.items())[:_MOST_NAMES]
             ]
         stale = [name for name, times in self._stale.items() if times >= 2]
@@ -321,7 +321,7 @@ class Membership(Onlooker):
             if inside is not None:
                 known_as = None if place is None else roster.names[place]
                 self._note_unregistered(leaf, *inside, name=known_as, layer=True)
-            elif place is None or not isinstance(leaf, nn.Parameter):
+            elif place is None or place not in self._know().of_place or not isinstance(leaf, nn.Parameter):
                 if (attribute := flow.attribute(leaf, graph.spans)) is not None:
                     owner, path = attribute
                     self._note_unregistered(leaf, owner, path, name=None, layer=False)
@@ -337,13 +337,22 @@ class Membership(Onlooker):
         if facts is None:
             if len(self._unregistered) >= _MOST_SUSPECTS:
                 return
-            facts = {"owner": owner, "layer": layer, "looks": 0, "last": -1, "distinct": 0, "tensors": set()}
+            facts = {
+                "owner": owner,
+                "layer": layer,
+                "looks": 0,
+                "last": -1,
+                "distinct": 0,
+                "again": 0,
+                "tensors": set(),
+            }
             self._unregistered[path] = facts
         if facts["last"] != self._backwards:
             facts["looks"] += 1
             facts["last"] = self._backwards
         known = [self._samples[each][0]() for each in facts["tensors"] if each in self._samples]
         if any(each is leaf for each in known):
+            facts["again"] += 1
             return
         facts["distinct"] += 1
         if len(facts["tensors"]) < 8:
