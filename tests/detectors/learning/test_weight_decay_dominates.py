@@ -3,12 +3,17 @@ import numpy as np
 from seismograd.detectors.learning.weight_decay_dominates import WeightDecayDominates
 
 
-def readings(lab, losses, share=0.95, sizes=None, step=0.01):
+def readings(lab, losses, share=0.95, sizes=None, step=0.01, gradient=1e3):
     sizes = np.geomspace(5.0, 0.01, len(losses)) if sizes is None else sizes
     made = []
     for at, (loss, size) in enumerate(zip(losses, sizes, strict=True)):
         reading = lab.reading(
-            20 * at, loss=loss, update_norm=step * size, update_ratio=step, update_decay=share * step * size
+            20 * at,
+            loss=loss,
+            update_norm=step * size,
+            update_ratio=step,
+            update_decay=share * step * size,
+            update_gradient=gradient,
         )
         reading.scalars["weight_decay/0"] = 0.5
         made.append(reading)
@@ -36,6 +41,12 @@ def test_silent_when_converged_and_without_decay(lab):
 def test_on_its_limit(lab):
     assert lab.run(WeightDecayDominates(), readings(lab, [2.3] * 20, share=0.69)) == []
     assert lab.run(WeightDecayDominates(), readings(lab, [2.3] * 20, share=0.71))
+
+
+def test_momentum_hides_neither_side(lab):
+    """The update is that of many steps, ten times what decay and gradient make in one."""
+    assert lab.run(WeightDecayDominates(), readings(lab, [2.3] * 20, share=0.09, gradient=1e-4))
+    assert lab.run(WeightDecayDominates(), readings(lab, [2.3] * 20, share=0.09, gradient=10.0)) == []
 
 
 def test_a_decay_that_takes_a_part_of_the_weights_at_each_step(lab):

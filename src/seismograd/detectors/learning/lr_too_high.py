@@ -30,10 +30,10 @@ class LrTooHigh:
     their own norm, at least twice, and afterwards the loss is well above its start, or has not come down in
     `patience` readings, or is no longer finite. A single matrix is enough that moves by more than `thrown` times its
     norm (a parameter group with a rate of its own), if the loss is well above its start afterwards. Weights that start
-    at zero do not count, nor do large first steps that the loss likes. A hidden layer through which everything passes,
-    and of which no unit fires any more although some did before (or hardly any, and the loss is no better than at the
-    start), was thrown there by the updates: where these moved most weights by more than `killed` of their norm, and
-    weight decay was not the greater part of it, that is enough.
+    at zero or have shrunk to a tenth do not count, nor do large first steps that the loss likes. A hidden layer through
+    which everything passes, and of which no unit fires any more although some did before (or hardly any, and the loss
+    is no better than at the start), was thrown there by the updates: where these moved most weights by more than
+    `killed` of their norm, and weight decay was not the greater part of it, that is enough.
 
     What to try
     -----------
@@ -85,6 +85,7 @@ class _Checker:
         "_ratio",
         "_samples",
         "_silent",
+        "_sizes",
         "_strongest",
         "_thrown",
         "_told",
@@ -103,6 +104,7 @@ class _Checker:
         self._thrown = False  # it was a single matrix
         self._name, self._ratio, self._worst = "", 0.0, 0.0
         self._zero: set[str] = set()
+        self._sizes: dict[str, float] = {}  # of the weights, as they were first seen
         self._silent: dict[str, int] = {}  # layers that fired once, and for how many looks they have not
         self._strongest = (0.0, 0.0, "", 0.0)  # the update that moved most: by how much, the most in a layer, which, lr
 
@@ -145,11 +147,16 @@ class _Checker:
         if self._zero:
             rows = np.array([at for at in rows if table.names[at] not in self._zero], dtype=np.intp)
         rows = rows[np.isfinite(ratios[rows])]
+        norms = column(table, "norm")
+        if norms is not None:  # what has shrunk to nothing moves by its own size however small the steps
+            sizes = [float(norms[at] / ratios[at]) if ratios[at] > 0.0 else 0.0 for at in rows]
+            first = [self._sizes.setdefault(table.names[at], size) for at, size in zip(rows, sizes, strict=True)]
+            rows = rows[np.array([size >= 0.1 * big for size, big in zip(sizes, first, strict=True)], dtype=bool)]
         if not len(rows):
             return False
         values = np.sort(ratios[rows])
         most = float(values[int(0.4 * (len(values) - 1))])  # six of ten move at least so much
-        decay, norms = column(table, "decay"), column(table, "norm")
+        decay = column(table, "decay")
         decays = decay is not None and norms is not None and bool(np.mean(decay[rows] > 0.5 * norms[rows]) > 0.5)
         if most > self._strongest[0] and not decays:
             at = int(rows[int(np.argmax(ratios[rows]))])

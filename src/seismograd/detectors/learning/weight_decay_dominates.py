@@ -26,12 +26,12 @@ class WeightDecayDominates:
 
     How it is judged
     ----------------
-    On sampled updates: in the median of the weight matrices, decay makes up more than `share` of the update in
-    `samples` samples in a row, the weights have shrunk to below `shrunk` of their first norm, and the loss is not
-    better than at its start or has risen well above its best; or, whatever the loss, decay alone takes `pull` of the
-    weights at every step, so that nothing learned outlasts some dozen steps, they have shrunk as well, and the loss
-    has stopped falling. A
-    converged run, in which little gradient is left beside the decay, has a low loss and is left alone.
+    On sampled updates: in the median of the weight matrices, decay makes up more than `share` of the update (or of what
+    goes into it, where momentum adds up many steps) in `samples` samples in a row, the weights have shrunk to below
+    `shrunk` of their first norm, and the loss is not better than at its start or has risen well above its best; or,
+    whatever the loss, decay alone takes `pull` of the weights at every step, so that nothing learned outlasts some
+    dozen steps, they have shrunk as well, and the loss has stopped falling. A converged run, in which little gradient
+    is left beside the decay, has a low loss and is left alone.
 
     What to try
     -----------
@@ -98,6 +98,10 @@ class _Checker:
         if not decays[rows].any():
             return None
         share = float(np.median(decays[rows] / moves[rows]))
+        rates, gradients = column(table, "lr"), column(table, "gradient")
+        if rates is not None and gradients is not None and (rates[rows] > 0.0).all():
+            pushes = rates[rows] * gradients[rows]
+            share = max(share, float(np.median(decays[rows] / (decays[rows] + pushes))) if pushes.any() else 0.0)
         left = float(np.median(sizes[rows] / self._sizes[rows]))
         begin = self._first.median
         gained = begin - self._best
