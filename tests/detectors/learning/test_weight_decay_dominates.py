@@ -3,7 +3,7 @@ import numpy as np
 from seismograd.detectors.learning.weight_decay_dominates import WeightDecayDominates
 
 
-def readings(lab, losses, share=0.95, sizes=None, step=0.01, gradient=1e3):
+def readings(lab, losses, *, share=0.95, sizes=None, step=0.01, gradient=1e3):
     sizes = np.geomspace(5.0, 0.01, len(losses)) if sizes is None else sizes
     made = []
     for at, (loss, size) in enumerate(zip(losses, sizes, strict=True)):
