@@ -16,6 +16,7 @@ def found(order, over=False, **told):
         {"schedules": 8, "rounds": 0, "clearer": None},
         {"rounds": 300, "others": True},
         {"steps": 100, "rounds": 64},
+        {"steps": 1, "rounds": 0, "clearer": None, "backwards": 256},
         {"rounds": 3, "backwards": 4, "over": True},
         {"rounds": 0, "clearer": None, "backwards": 8, "over": True},
         {"others": True, "over": True},
@@ -41,6 +42,7 @@ def test_fires(order, told):
         {"rounds": 100, "others": True},
         {"rounds": 7},
         {"steps": 100},
+        {"steps": 1, "rounds": 0, "clearer": None, "backwards": 255},
         {"steps": 100, "rounds": 99, "clearer": "module"},
         {"steps": 100, "rounds": 99, "others": True},
         {"steps": 100, "rounds": 99, "training": False},
@@ -50,6 +52,13 @@ def test_fires(order, told):
 )
 def test_silent(order, told):
     assert found(order, **told) == []
+
+
+def test_one_that_accumulates_for_long_may_go_on_for_longer(order):
+    for before, said in ((16, 1), (17, 0)):
+        waiting = [order.waiting(steps=3, rounds=0, clearer=None, backwards=256)]
+        reading = order.reading(9, turns=[order.turn(backwards=before)], waiting=waiting)
+        assert len(order.run(MissingStep(), reading)) == said
 
 
 def test_limits_can_be_set(order):

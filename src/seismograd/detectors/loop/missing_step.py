@@ -26,7 +26,8 @@ class MissingStep:
     the model after `rounds_of_model`; or its scheduler steps and it does not; or nothing was ever cleared in
     `backwards` backwards (they could be accumulated until then). Where the run is over, `at_the_end` are enough. Once
     it has stepped, only after `stopped` backwards in training mode that were cleared by the optimizer's own
-    `zero_grad()`, and where no other optimizer goes on. So is an only optimizer that steps now and then: `stopped`
+    `zero_grad()`, and where no other optimizer goes on; or after `backwards` that nothing has cleared, 16 times as many
+    as came before any step so far. So is an only optimizer that steps now and then: `stopped`
     batches or more were cleared unused, `seldom` or more for each step, and not with every N-th batch, as those who
     mean to accumulate do. One that waits while another steps is told of when the run is over, or after `backwards`
     rounds: it may be waiting for its time.
@@ -60,12 +61,13 @@ class MissingStep:
 
 
 class _Checker:
-    __slots__ = ("_detector", "_steps", "_thrown")
+    __slots__ = ("_detector", "_longest", "_steps", "_thrown")
 
     def __init__(self, detector: MissingStep) -> None:
         self._detector = detector
         self._thrown: dict[int, list[int]] = {}  # by optimizer: how many batches were for nothing, in all; least, most
         self._steps: dict[int, int] = {}
+        self._longest: dict[int, int] = {}  # by optimizer: the most backwards before a step of it
 
     def check(self, reading: Reading) -> Finding | None:
         facts = reading.facts["order"]
@@ -82,6 +84,7 @@ class _Checker:
 
     def _note(self, turn: Mapping[str, Any]) -> None:
         owner, thrown = turn["optimizer"], turn["thrown"]
+        self._longest[owner] = max(self._longest.get(owner, 1), turn["backwards"])
         if turn["handmade"] or turn["moved"] or turn["empty"] or not turn["whole"]:
             return
         known = self._thrown.setdefault(owner, [0, thrown, thrown])
@@ -103,12 +106,12 @@ class _Checker:
         return bool(backwards >= limits.backwards)
 
     def _stopped(self, wait: Mapping[str, Any]) -> bool:
-        return bool(
-            wait["rounds"] >= self._detector.stopped
-            and wait["clearer"] == "optimizer"
-            and wait["training"]
-            and not wait["others"]
-        )
+        limits = self._detector
+        if not wait["training"] or wait["others"]:
+            return False
+        if wait["rounds"]:
+            return bool(wait["rounds"] >= limits.stopped and wait["clearer"] == "optimizer")
+        return bool(wait["backwards"] >= max(limits.backwards, 16 * self._longest.get(wait["optimizer"], 0)))
 
     def _is_seldom(self, wait: Mapping[str, Any]) -> bool:
         """Whether it steps now and then, without a rule."""
