@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,8 +22,9 @@ SOLVED = 1e-5
 class Beginning:
     """Looks at the first parameter table only.
 
-    `fresh` is True where most weight matrices have just the spread that an initialisation gives them, False where
-    they do not (weights that were trained before), None where it is not known. A fresh model cannot have converged.
+    `fresh` is True where most weight matrices (in a model of embeddings alone, these) have just the spread that an
+    initialisation gives them, False where they do not (weights that were trained before), None where it is not known.
+    A fresh model cannot have converged.
     """
 
     __slots__ = ("_seen", "fresh", "outputs")
@@ -47,6 +49,9 @@ class Beginning:
             return
         rows = np.flatnonzero(np.isfinite(gains) & (gains > 0.0) & (stds > 0.0))
         if not len(rows):
+            drawn = np.flatnonzero((sizes >= 0.1 * sizes.max(initial=0.0)) & (sizes >= 32))
+            if len(drawn):
+                self.fresh = all(_is_one_of(_DEVIATIONS, float(stds[at]), float(sizes[at])) for at in drawn)
             return
         fan_in = (gains[rows] / stds[rows]) ** 2
         self.outputs = round(float(sizes[rows[-1]] / fan_in[-1]))
@@ -76,5 +81,9 @@ def _known(std: float, fan_in: float, size: float, *, recurrent: bool) -> bool:
     usual = [gain / math.sqrt(fan_in) for gain in _GAINS] + [xavier, 5.0 / 3.0 * xavier, *_DEVIATIONS]
     if recurrent:  # torch goes by the hidden size, of which there are as many as the cell has gates
         usual += [math.sqrt(gates / (3.0 * fan_out)) for gates in (1, 3, 4)]
+    return _is_one_of(usual, std, size)
+
+
+def _is_one_of(usual: Sequence[float], std: float, size: float) -> bool:
     within = min(0.15, max(0.01, 1.8 / math.sqrt(size)))
     return any(abs(std - expected) <= within * expected for expected in usual)

@@ -80,3 +80,16 @@ def test_on_its_limit(lab):
     assert lab.run(LrTooLow(moved=1e-7), made) == []
     assert lab.run(LrTooLow(moved=1.01e-7), made)
     assert lab.run(LrTooLow(), made[:5]) == []
+
+
+def test_a_model_of_embeddings_alone(lab):
+    def made(std):
+        readings_ = quiet(readings(lab, [2.3] * 12, ratio=2e-6, lr=1e-6))
+        for reading in readings_:
+            table = reading.tensors["parameter"]
+            table.columns["gain"][:] = np.nan
+            table.columns["std"][:] = std
+        return readings_
+
+    assert lab.run(LrTooLow(), made(0.1))
+    assert lab.run(LrTooLow(), made(0.137)) == []  # they were trained before

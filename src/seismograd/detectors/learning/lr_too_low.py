@@ -13,7 +13,7 @@ from seismograd.detectors.beginning import Beginning
 from seismograd.detectors.running import Welford
 from seismograd.detectors.tables import Weights, column
 from seismograd.detectors.wording import found, number, one_digit, rates
-from seismograd.records import Finding, Reading, Severity
+from seismograd.records import Finding, Reading, Severity, TensorStats
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class LrTooLow:
     `steps` steps no weight matrix can have moved by more than `path` of its own norm, nor the loss by two percent, by
     what updates and gradients say. In either case the mean of the last ten losses is not below that of the first ten
     by more than two standard errors and half a percent. The end of a decay and a converged run are left alone, and so
-    is a warm-up for three times `steps`.
+    is a warm-up for three times `steps`. In a model without weight matrices, of embeddings alone, its large parameters
+    count instead.
 
     What to try
     -----------
@@ -82,6 +83,7 @@ class _Checker:
         "_first",
         "_gained",
         "_highest",
+        "_large",
         "_losses",
         "_lr",
         "_moved",
@@ -96,6 +98,7 @@ class _Checker:
     def __init__(self, detector: LrTooLow) -> None:
         self._detector = detector
         self._weights, self._beginning = Weights(), Beginning()
+        self._large: frozenset[str] = frozenset()
         self._first: list[float] = []
         self._losses: deque[float] = deque(maxlen=10)
         self._total = 0
@@ -112,7 +115,7 @@ class _Checker:
             if self._total <= 10:
                 self._first.append(loss)
         if "parameter" in tensors:
-            self._weights.learn(reading)
+            self._large = _large(self._weights.learn(reading))
             self._beginning.learn(reading)
         table = tensors.get("update")
         if table is None:
@@ -124,6 +127,8 @@ class _Checker:
         if not math.isfinite(loss) or loss == 0.0 or ratios is None or moves is None or gradients is None:
             return None
         rows = self._weights.rows(table)
+        if not len(rows):
+            rows = np.array([at for at, name in enumerate(table.names) if name in self._large], dtype=np.intp)
         rows = rows[(ratios[rows] > 0.0) & (gradients[rows] > 0.0)]
         if warming:
             self._warmed = reading.step
@@ -195,3 +200,11 @@ class _Checker:
             first.add(early)
             last.add(late)
         return first.mean, last.mean, math.sqrt((first.std**2 + last.std**2) / count)
+
+
+def _large(table: TensorStats | None) -> frozenset[str]:
+    """The parameters that are not much smaller than the largest: in a model of embeddings, these."""
+    sizes = None if table is None else column(table, "size")
+    if table is None or sizes is None:
+        return frozenset()
+    return frozenset(table.names[at] for at in np.flatnonzero(sizes >= 0.1 * sizes.max(initial=0.0)))
