@@ -163,12 +163,12 @@ def words(model, *, flat=True, time_first=False):
     with sg.watch(model, optimizer, sinks=[memory]):
         for _ in range(4):
             logits = model(tokens[:, :-1])
-            target = tokens[:, 1:]
             optimizer.zero_grad()
             if flat:
-                F.cross_entropy(logits.reshape(-1, 12), target.reshape(-1)).backward()
+                loss = F.cross_entropy(logits.reshape(-1, 12), tokens[:, 1:].reshape(-1))
             else:
-                F.cross_entropy(logits.transpose(1, 2), target).backward()
+                loss = F.cross_entropy(logits.transpose(1, 2), tokens[:, 1:])
+            loss.backward()  # only autograd has the target now
             optimizer.step()
     return [reading.facts["samples"] for reading in memory.readings if "samples" in reading.facts]
 

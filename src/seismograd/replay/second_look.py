@@ -28,6 +28,9 @@ from seismograd.replay.second_runs import CannotReplayError, SecondRuns
 _FIRST, _LAST = 2, 6
 """The backward passes at which it is tried; after that there is no second look."""
 
+_KEEP_TARGETS = ("NllLoss", "NllLoss2D", "MseLoss", "BinaryCrossEntropy", "BinaryCrossEntropyWithLogits")
+"""Losses that keep what they compared with: a slice of the batch is nobody else's."""
+
 _SLOW = 10.0
 """Seconds: a model that takes longer is not called again."""
 
@@ -100,6 +103,9 @@ class SecondLook(Onlooker):
 
     def _material(self, call: Call, graph: Graph) -> Material:
         targets = [target for reference in self._targets if (target := reference()) is not None]
+        known = {target.data_ptr() for target in targets}
+        saved = [node.saved().get("target") for node in graph.nodes if node.name in _KEEP_TARGETS]
+        targets += [target for target in saved if target is not None and target.data_ptr() not in known]
         return Material(call, self._loaded, targets, graph, self._usual)
 
 
