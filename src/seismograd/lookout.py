@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
@@ -236,6 +237,8 @@ class _Calls:
         if len(self._spans) < _MOST_SPANS:
             now = _number()
             span = Span(module, None, now, now, len(self._open))
+            if self._open:
+                span.caller = sys._getframe(2).f_code  # above the frame of our patch
             self._spans.append(span)
             self._open.append(span)
         else:

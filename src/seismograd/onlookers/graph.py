@@ -10,6 +10,7 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import torch
@@ -35,6 +36,8 @@ class Span:
     """The numbers of the nodes that made what it returned."""
     output: weakref.ref[Tensor] | None = None
     """The first tensor of that."""
+    caller: CodeType | None = None
+    """The code that called it, of a call within another."""
 
 
 @dataclass(slots=True)

@@ -17,8 +17,9 @@ _MOST_NODES = 2_000
 class Idle:
     """Follows the modules that were found idle, and counts what becomes of their output.
 
-    It is *dropped* if the module that calls it returns things that are all part of the loss, and nobody keeps it. It is
-    *measured* if a loss of torch's is computed from it that no backward goes through.
+    It is *dropped* if the `forward` that calls it, itself and no function of its own, returns things that are all part
+    of the loss, and nobody keeps it. It is *measured* if a loss of torch's is computed from it that no backward goes
+    through.
     """
 
     def __init__(self) -> None:
@@ -63,7 +64,7 @@ class Idle:
             path = paths.get(id(span.module))
             if path in self._suspects and above and span.module.training and span.gave:
                 kept = span.output is not None and span.output() is not None
-                given = above[-1].gave
+                given = above[-1].gave if _calls_itself(above[-1], span) else ()
                 if given and numbers.issuperset(given) and numbers.isdisjoint(span.gave) and not kept:
                     dropped.add(path)
             above.append(span)
@@ -78,3 +79,9 @@ class Idle:
         if path in self._moved:
             return {"dropped": 0, "measured": 0}
         return {"dropped": self._dropped[path], "measured": self._measured[path]}
+
+
+def _calls_itself(outer: Span, inner: Span) -> bool:
+    """Whether the call stands in the outer module's `forward`, and not in a function that may have given it on."""
+    forward = getattr(type(outer.module), "forward", None)
+    return inner.caller is not None and inner.caller is getattr(forward, "__code__", None)
