@@ -170,6 +170,20 @@ def accumulation_of_divided_losses() -> sg.TrainingDebugger:
 
 
 @healthy()
+def groups_that_grow() -> sg.TrainingDebugger:
+    """The batch is made larger in the course of the run: 2 parts, 16, and 128 in the end."""
+    model, points = mlp(20, 32, 4), data.blobs()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for parts in (2,) * 60 + (16,) * 20 + (128,) * 4:
+            optimizer.zero_grad()
+            for x, y in data.batches(*points, parts):
+                (F.cross_entropy(model(x), y) / parts).backward()
+            optimizer.step()
+    return watch
+
+
+@healthy()
 def gradients_of_the_whole_epoch() -> sg.TrainingDebugger:
     """Full-batch descent: every batch adds its share, one step an epoch."""
     model = mlp(20, 32, 4)

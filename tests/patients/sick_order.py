@@ -138,6 +138,21 @@ def accumulates_for_ever() -> sg.TrainingDebugger:
 
 
 @sick("missing-step")
+def steps_once_and_never_again() -> sg.TrainingDebugger:
+    """A counter that is compared with `==` and never put back."""
+    model, count = mlp(20, 32, 4), 0
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for x, y in data.batches(*data.blobs(), 300):
+            (F.cross_entropy(model(x), y) / 4).backward()
+            count += 1
+            if count == 4:
+                optimizer.step()
+                optimizer.zero_grad()
+    return watch
+
+
+@sick("missing-step")
 def one_of_two_never_steps() -> sg.TrainingDebugger:
     """A GAN whose discriminator is forgotten."""
     critic, maker = _critic(), mlp(4, 32, 2)

@@ -223,3 +223,25 @@ def fine_tuning_rate_from_scratch() -> sg.TrainingDebugger:
     """SGD at 1e-6 on a model with random weights, as copied from a fine-tuning script."""
     model = mlp(20, 64, 64, 4)
     return fit(model, torch.optim.SGD(model.parameters(), lr=1e-6), *data.blobs(), 400)
+
+
+@sick("lr-too-low", "loss-plateau")
+def embeddings_hardly_move() -> sg.TrainingDebugger:
+    """Matrix factorisation with Adam at 1e-6."""
+
+    class Factors(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.users, self.items = nn.Embedding(100, 8), nn.Embedding(80, 8)
+            for part in (self.users, self.items):
+                nn.init.normal_(part.weight, std=0.1)
+
+        def forward(self, pairs: Tensor) -> Tensor:
+            return (self.users(pairs[:, 0]) * self.items(pairs[:, 1])).sum(1)
+
+    truth = torch.randn(100, 4), torch.randn(80, 4)
+    pairs = torch.stack([torch.randint(0, 100, (2000,)), torch.randint(0, 80, (2000,))], 1)
+    ratings = 3.0 + (truth[0][pairs[:, 0]] * truth[1][pairs[:, 1]]).sum(1)
+    model = Factors()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-6)
+    return fit(model, optimizer, pairs, ratings, 250)
