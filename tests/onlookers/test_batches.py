@@ -138,3 +138,24 @@ def test_an_input_that_stands_out_is_told_of_between_looks(monkeypatch):
     deviations = [facts["inputs"]["Linear"]["std"] for facts in told]
     assert len(deviations) < 15
     assert sum(deviation > 10 for deviation in deviations) == 1
+
+
+def test_a_second_input_of_the_step_does_not_stand_out(monkeypatch):
+    """A critic sees what is real, then what is made."""
+    monkeypatch.setattr("seismograd.onlookers.data.batches._EARLY", 8)
+    monkeypatch.setattr("seismograd.lookout.DENSE", 8)
+    monkeypatch.setattr("seismograd.governor.Governor._tables_are_due", lambda self, step: False)
+    model, memory = nn.Linear(3, 1), Memory()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with sg.watch(model, optimizer, sinks=[memory]):
+        for _ in range(30):
+            optimizer.zero_grad()
+            (model(X).mean() - model(0.01 * X).mean()).backward()
+            optimizer.step()
+    told = [
+        reading.facts["batches"]["inputs"]
+        for reading in memory.readings
+        if "inputs" in reading.facts.get("batches", ())
+    ]
+    assert told
+    assert all(inputs["Linear"]["std"] > 0.5 for inputs in told)

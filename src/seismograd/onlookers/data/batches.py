@@ -49,6 +49,7 @@ class Batches(Onlooker):
         self._names: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._inputs: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
         self._in_pack: list[str] = []
+        self._met: set[str] = set()  # whose first input of the step was looked at: later ones may be of another kind
         self._usual: dict[str, tuple[float, float]] = {}  # mean and deviation of each input, when last told of
         self._batch: _Batch | None = None
         self._last: dict[int, _Batch] = {}  # by data set: the batch of the last step
@@ -71,11 +72,12 @@ class Batches(Onlooker):
         if name is None:
             name = self._names[module] = _name_of(module, self.watched)
         brief = self._steps > _EARLY and not self.looks
-        if brief and name not in self._usual:
+        if brief and (name not in self._usual or name in self._met):
             return
         given = next((x for x in tensors_in((args, kwargs)) if not x.requires_grad), None)
         if given is None or given.layout != torch.strided or given.device.type == "meta":
             return
+        self._met.add(name)
         if brief and not _stands_out(given, *self._usual[name]):
             return
         wanted = name not in self._inputs and len(self._inputs) < _MOST_INPUTS
@@ -141,6 +143,7 @@ class Batches(Onlooker):
 
     def look(self, pack: Pack, step: int) -> None:
         inputs, self._inputs = self._inputs, {}
+        self._met.clear()
         self._in_pack = list(inputs)
         if inputs:
             pack.add("batches", [number for numbers in inputs.values() for number in numbers])
@@ -164,6 +167,7 @@ class Batches(Onlooker):
 
     def restart(self) -> None:
         self._inputs, self._batch, self._trained, self._drawn, self._seeds = {}, None, None, None, {}
+        self._met.clear()
         self._last.clear()
 
     def close(self) -> None:
