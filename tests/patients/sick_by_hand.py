@@ -111,12 +111,3 @@ def first_symbol_forgotten() -> sg.TrainingDebugger:
             F.cross_entropy(model(tokens), tokens[:, 0]).backward()
             optimizer.step()
     return watch
-
-
-@sick("loss-plateau", "shuffled-labels", "missing-activation")
-def parity_by_a_line() -> sg.TrainingDebugger:
-    """Parity of twelve bits is none of a linear model's: the loss stays at log 2."""
-    bits = torch.randint(0, 2, (2048, 12)).float()
-    model = nn.Linear(12, 2)
-    x, y = 2.0 * bits - 1.0, (bits.sum(1) % 2).long()
-    return fit(model, torch.optim.Adam(model.parameters(), lr=1e-2), x, y, 300)

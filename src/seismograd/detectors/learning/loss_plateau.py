@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,8 +34,7 @@ class LossPlateau:
     - the loss itself has stayed the same since the first readings (within a ten-thousandth), for `patience` steps,
       and nothing is known of weights and gradients;
     - the loss is what guessing among the model's own outputs gives, and does not fall below it, for two and a half
-      times `patience` (not where it is known to compare numbers); where it is known to compare labels, it is enough
-      that it is so in the last 150 readings, after a start that was near it;
+      times `patience` (not where it is known to compare numbers);
     - the loss has never come down since the first readings, its noise is below `spread`, and the model began with
       fresh random weights (or nothing is known of them), for three times `patience`: a warning.
 
@@ -130,7 +128,6 @@ class _Checker:
         "_slope",
         "_still",
         "_stretch",
-        "_tail",
         "_top",
         "_unmoved",
         "_variance",
@@ -147,7 +144,6 @@ class _Checker:
         self._effect = math.nan
         self._norms: dict[str, float] = {}
         self._samples, self._unmoved, self._learned = 0, 0, False
-        self._tail: deque[tuple[float, float]] = deque(maxlen=_TAIL)  # mean and noise of the last blocks
         self._kind = ""  # "classes" or "numbers", where the data tell what the loss compares
 
     def check(self, reading: Reading) -> Finding | None:
@@ -234,9 +230,7 @@ class _Checker:
         self._lowest, self._top = math.inf, -math.inf
         if not steady or not ready:
             self._restart(reading.step)
-            self._tail.clear()
             return None
-        self._tail.append((mean, noise))
         self._slope += stretch.count * mean
         stretch.add(mean)
         self._variance += noise * noise
@@ -245,8 +239,6 @@ class _Checker:
         noise = math.sqrt(self._variance / stretch.count)
         error = noise / math.sqrt(count * stretch.count)
         steps, readings = reading.step - self._first_step + 1, count * stretch.count
-        if not grows and reading.step >= 2.5 * limits.patience - 1 and self._knows_nothing():
-            return self._found(reading, ("guess", Severity.CRITICAL), stretch.mean, noise, _TAIL * _BLOCK)
         if readings < _BLOCK * 2 or steps < limits.patience or not error <= limits.precision * level:
             return None
         why = self._why(reading, steps, noise, grows)
@@ -304,21 +296,6 @@ class _Checker:
             return "start", Severity.WARNING
         return None
 
-    def _knows_nothing(self) -> bool:
-        """Whether the last blocks are what guessing costs, no better in any way and without a trend."""
-        tail = list(self._tail)
-        if self._kind != "classes" or len(tail) < _TAIL:
-            return False
-        mean = sum(level for level, _ in tail) / _TAIL
-        noise = math.sqrt(sum(noise * noise for _, noise in tail) / _TAIL)
-        error = noise / math.sqrt(_BLOCK * _TAIL)
-        classes = self._beginning.guess(mean)
-        chance = math.log(classes) if classes else math.inf
-        slope = sum((at - 0.5 * (_TAIL - 1)) * level for at, (level, _) in enumerate(tail))
-        width = _TAIL * (_TAIL * _TAIL - 1) / 12.0
-        falls = slope < -1.5 * noise / math.sqrt(_BLOCK) * math.sqrt(width)
-        return mean > chance - error and self._first.mean < 1.3 * chance and not falls and error < 0.01 * chance
-
     def _fall(self, noise: float) -> float:
         """How far a line through this stretch falls from its middle to its end; 0 where that is within its error."""
         count = self._stretch.count
@@ -370,7 +347,6 @@ class _Checker:
 
 
 _BLOCK = 25
-_TAIL = 6
 _STRONG = 1e-3
 """A gradient is strong where moving every weight by its own size would change the loss by this share of it."""
 
