@@ -98,7 +98,7 @@ class Relation:
 
     def remember(self, marks: Sequence[float]) -> None:
         """Takes note of marks; where some were met before, the data come again: not all samples are marked."""
-        known = {f"{mark:.5g}" for mark in marks}
+        known = {f"{mark:.6g}" for mark in marks}
         self._again |= len(known & self._marks) >= max(2.0, 0.25 * len(known))
         self._marks |= known
 
