@@ -110,7 +110,8 @@ def ours(case: Case, seed: int, seconds: float) -> Row:
         folder = Path(name)
         report = folder / "report.json"
         command = [sys.executable, "-m", "seismograd", "run", "--quiet", "--no-capture", "--report", str(report)]
-        env = {**os.environ, "PYTHONPATH": str(HERE), "SEISMOGRAD_LEVEL": "advanced"}
+        paths = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+        env = {**os.environ, "PYTHONPATH": paths, "SEISMOGRAD_LEVEL": "advanced"}
         began = perf_counter()
         try:
             done = subprocess.run(
