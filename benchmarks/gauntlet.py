@@ -44,7 +44,8 @@ from seismograd.reports.pages import GROUPS
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "gauntlet.json"
 PAGE = HERE.parent / "docs" / "gauntlet.md"
-PART = re.compile(r"(<!-- table -->\n).*?(<!-- end of the table -->)", re.DOTALL)
+PART = re.compile(r"(<!-- (\w+) -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+"""Of the page: what was made of one kind of scripts."""
 OURS = "seismograd"
 PEERS = {
     "torchmortem": "torchmortem",
@@ -166,10 +167,10 @@ def peer(tool: str, cases: list[Case], seed: int, seconds: float, tell: Callable
             raise RuntimeError(f"{tool} could not be asked: {process.stderr.read().strip()[-500:]}")
 
 
-def ask(rows: list[Row], cases: list[Case], seeds: list[int], tools: list[str], *, jobs: int, seconds: float) -> None:
-    """Adds to `rows` every tool's answer for every script and seed that is not there, `jobs` processes at once."""
+def ask(rows: list[Row], cases: list[Case], asked: list[tuple[str, int]], *, jobs: int, seconds: float) -> None:
+    """Adds to `rows` the answers of every tool and seed that are not there, `jobs` processes at once."""
     known = {(row.case, row.seed, row.tool) for row in rows}
-    total = len(cases) * len(seeds) * len(tools)
+    total = len(cases) * len(asked)
     lock = threading.Lock()
 
     def tell(row: Row) -> None:
@@ -186,20 +187,19 @@ def ask(rows: list[Row], cases: list[Case], seeds: list[int], tools: list[str], 
     pool = ThreadPoolExecutor(jobs)
     try:
         begun = []
-        for tool in tools:
-            for seed in seeds:
-                left = [case for case in cases if (case, seed, tool) not in known]
-                parts = [[case] for case in left] if tool == OURS else [left] if left else []
-                begun += [pool.submit(work, tool, seed, part) for part in parts]
+        for tool, seed in asked:
+            left = [case for case in cases if (case, seed, tool) not in known]
+            parts = [[case] for case in left] if tool == OURS else [left] if left else []
+            begun += [pool.submit(work, tool, seed, part) for part in parts]
         for each in begun:
             each.result()
     finally:
         pool.shutdown(cancel_futures=True)
     order = {case: at for at, case in enumerate(cases)}
-    rows.sort(key=lambda row: (tools.index(row.tool), row.seed, order[row.case]))
+    rows.sort(key=lambda row: (asked.index((row.tool, row.seed)), order[row.case]))
 
 
-def kept(path: Path, cases: list[Case], seeds: list[int], tools: list[str]) -> list[Row]:
+def kept(path: Path, cases: list[Case], asked: list[tuple[str, int]]) -> list[Row]:
     """The answers of an earlier run, as far as they are asked for."""
     if not path.exists():
         return []
@@ -207,7 +207,7 @@ def kept(path: Path, cases: list[Case], seeds: list[int], tools: list[str]) -> l
     found = []
     for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
         case = known.get((row["kind"], row["name"]))
-        if case is not None and row["seed"] in seeds and row["tool"] in tools:
+        if case is not None and (row["tool"], row["seed"]) in asked:
             found.append(Row.from_dict(case, row))
     return found
 
@@ -256,7 +256,7 @@ def totals(rows: list[Row]) -> list[Total]:
 def grid(rows: list[Row], tools: list[str]) -> tuple[list[str], list[list[str]]]:
     """Headings and lines of the table: a line for each class, the false alarms last."""
     by_tool = {tool: {each.group: each for each in totals([row for row in rows if row.tool == tool])} for tool in tools}
-    headings = ["class", "scripts", *(f"{tool}: detected / diagnosed" for tool in tools), "median step"]
+    headings = ["class", "runs", *(f"{tool}: detected / diagnosed" for tool in tools), "median step"]
     lines = []
     for group, first in by_tool[tools[0]].items():
         name = "healthy: false alarms" if group == "healthy" else group
@@ -287,18 +287,15 @@ def wrong(rows: list[Row]) -> list[Row]:
     return [row for row in mine if row.failed or row.verdict not in ("diagnosed", "silent")]
 
 
-def markdown(rows: list[Row], tools: list[str], command: str) -> str:
-    """The tables and the list of what is wrong, for the page."""
-    parts = [f"`{command}`, {datetime.now(UTC):%Y-%m-%d}:"]
-    for kind, title in KINDS.items():
-        own = [row for row in rows if row.case.kind == kind]
-        if own:
-            headings, lines = grid(own, tools)
-            ruler = ["---", *["--:"] * (len(headings) - 1)]
-            parts.append("\n".join(f"| {' | '.join(line)} |" for line in ([title, *headings[1:]], ruler, *lines)))
-    bad = [f"- `{row.case.name}` (seed {row.seed}): {row.verdict.lower()}{_instead(row)}" for row in wrong(rows)]
-    parts.append("What is not as it should be:\n\n" + "\n".join(bad) if bad else "Everything is as it should be.")
-    return "\n\n".join(parts) + "\n"
+def markdown(rows: list[Row], tools: list[str], kind: str, command: str) -> str:
+    """The table of one kind, and the list of what is wrong, for the page."""
+    own = [row for row in rows if row.case.kind == kind]
+    headings, lines = grid(own, tools)
+    ruler = ["---", *["--:"] * (len(headings) - 1)]
+    table = "\n".join(f"| {' | '.join(line)} |" for line in ([KINDS[kind], *headings[1:]], ruler, *lines))
+    bad = [f"- `{row.case.name}` (seed {row.seed}): {row.verdict.lower()}{_instead(row)}" for row in wrong(own)]
+    rest = "What is not as it should be:\n\n" + "\n".join(bad) if bad else "Everything is as it should be."
+    return f"`{command}`, {datetime.now(UTC):%Y-%m-%d}:\n\n{table}\n\n{rest}\n"
 
 
 def _instead(row: Row) -> str:
@@ -309,7 +306,8 @@ def _instead(row: Row) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", default="0", help="e.g. 0,1,2")
+    parser.add_argument("--seeds", type=_numbers, default=[0], help="e.g. 0,1,2")
+    parser.add_argument("--peer-seeds", type=_numbers, help="of the other tools, if not the same")
     parser.add_argument("--suite", choices=("programs", "blind", "patients"), help="one of them; all if left out")
     parser.add_argument("--only", action="append", metavar="NAME", help="a program or patient; may be given again")
     parser.add_argument("--peers", action="store_true", help="the same scripts under other tools")
@@ -335,10 +333,11 @@ def main(arguments: list[str] | None = None) -> int:
         if tool != OURS and importlib.util.find_spec(PEERS[tool]) is None:
             print(f"{tool} is left out, it is not installed: {INSTALL}", file=sys.stderr)
             tools.remove(tool)
-    seeds = [int(seed) for seed in options.seeds.split(",")]
-    rows = kept(options.out, cases, seeds, tools) if options.resume else []
+    others = options.peer_seeds or options.seeds
+    asked = [(tool, seed) for tool in tools for seed in (options.seeds if tool == OURS else others)]
+    rows = kept(options.out, cases, asked) if options.resume else []
     try:
-        ask(rows, cases, seeds, tools, jobs=options.jobs, seconds=options.timeout)
+        ask(rows, cases, asked, jobs=options.jobs, seconds=options.timeout)
     except KeyboardInterrupt:
         print(f"Stopped after {len(rows)} answers; `--resume` goes on from there.", file=sys.stderr)
         return 130
@@ -347,10 +346,17 @@ def main(arguments: list[str] | None = None) -> int:
     show(rows, tools, Console() if sys.stdout.isatty() else Console(width=160))
     if options.page:
         words = " ".join(["python benchmarks/gauntlet.py", *(arguments if arguments is not None else sys.argv[1:])])
-        text = markdown(rows, tools, words.replace(" --page", "").replace(" --resume", ""))
+        words = re.sub(r" --(page|resume|out \S+)", "", words)
+        texts = {kind: markdown(rows, tools, kind, words) for kind in {row.case.kind for row in rows}}
         page = PAGE.read_text(encoding="utf-8")
-        PAGE.write_text(PART.sub(lambda part: part[1] + text + part[2], page), encoding="utf-8")
+        page = PART.sub(lambda part: part[1] + texts[part[2]] + part[3] if part[2] in texts else part[0], page)
+        PAGE.write_text(page, encoding="utf-8")
     return int(not good(rows))
+
+
+def _numbers(text: str) -> list[int]:
+    """Of a list with commas."""
+    return [int(each) for each in text.split(",")]
 
 
 def save(rows: list[Row], tools: list[str], path: Path) -> None:
