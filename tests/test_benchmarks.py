@@ -77,7 +77,9 @@ def test_the_programs_of_the_gauntlet_say_what_is_wrong_with_them(gauntlet: Any)
 
 @pytest.mark.parametrize("suite", ["programs", "blind"])
 def test_a_program_of_the_gauntlet_is_a_users_script(gauntlet: Any, suite: str, tmp_path: Path) -> None:
-    for case in getattr(gauntlet, suite)():
+    cases = getattr(gauntlet, suite)()
+    assert len({case.name for case in cases}) == len(cases)
+    for case in cases:
         assert set(case.expects or ()) <= {detector.id for detector in DEFAULT}
         text = case.path.read_text(encoding="utf-8")
         assert "seismograd" not in text, f"{case.name} is to know nothing of us"
