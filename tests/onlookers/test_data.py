@@ -86,7 +86,9 @@ def test_a_flag_for_each_place():
     guesses = (model(x) > 0).flatten().tolist()
     (facts,) = train(model, [(x, y)], F.binary_cross_entropy_with_logits)
     (loss,) = facts["losses"]
-    assert (loss["labels"], loss["guesses"]) == (y.bool().flatten().tolist(), guesses)
+    assert (loss["labels"], loss["guesses"], loss["certain"]) == (y.bool().flatten().tolist(), guesses, [True])
+    (facts,) = train(model, [(x, torch.rand(2, 1, 4, 4))], F.binary_cross_entropy_with_logits)
+    assert facts["losses"][0]["certain"] == [False], "grey levels are no labels"
     assert (
         train(net(3, 5), [(torch.randn(4, 3), torch.rand(4, 5).round())], nn.BCEWithLogitsLoss())[0].get("losses")
         is None

@@ -122,6 +122,13 @@ def test_a_learning_rate_far_too_high_is_known_before_the_first_step(tmp_path):
         ("", "loss = F.cross_entropy(model(x[at]), y[at]) + F.cross_entropy(model(x[at]), y[at])", "exactly once"),
         ("model.register_forward_hook(lambda *a: None)", "loss = F.cross_entropy(model(x[at]), y[at])", "noticed"),
         (
+            "class Once(nn.Module):\n    def __deepcopy__(self, memo):\n        torch.rand(3)\n"
+            "        raise TypeError('one')\n"
+            "    def forward(self, x):\n        return x\nmodel.append(Once())",
+            "loss = F.cross_entropy(model(x[at]), y[at])",
+            "does not work (TypeError: one)",
+        ),
+        (
             "other = nn.Linear(6, 16)\nmodel[0].forward = lambda x: other(x)",
             "loss = F.cross_entropy(model(x[at]), y[at])",
             "noticed",

@@ -17,6 +17,7 @@ from seismograd.onlookers.graph import Graph
 from seismograd.preflight.rehearsal import Rehearsal, rehearse
 from seismograd.replay.numbers import mapped, tensors_in
 from seismograd.replay.rewind import Rewind
+from seismograd.replay.surroundings import Randomness
 
 
 class CannotCheckError(Exception):
@@ -85,18 +86,22 @@ class Trial:
     def on_a_copy(self) -> Trial:
         """The same with copies of model, loss and optimizer; says why where they would not stand alone."""
         copies: dict[int, Any] = {}
+        randomness = Randomness.now()  # a model's own way to be copied may draw
         try:
             model, loss_fn, optimizer = copy.deepcopy((self.model, self.loss_fn, self.optimizer), copies)
+            twin = Trial(model, self.batch, loss_fn, optimizer, self.loader)
+            with twin.aside():
+                batch = next(iter(twin))
+                own = {id(one) for one in copies.values()} | {id(one) for _, one in tensors_in(batch)}
+                graph = Graph([cost(model, loss_fn, batch)])
+                alone = graph.complete and all(id(leaf) in own for leaf in graph.leaves)
         except Exception as error:
-            raise CannotCheckError(f"the model cannot be copied ({type(error).__name__}: {error})") from None
-        twin = Trial(model, self.batch, loss_fn, optimizer, self.loader)
+            raise CannotCheckError(f"a copy of the model does not work ({type(error).__name__}: {error})") from None
+        finally:
+            randomness.restore()
+        if not alone:
+            raise CannotCheckError("the loss reaches parameters outside of the model, which a copy would share")
         twin.step_seconds = self.step_seconds
-        with twin.aside():
-            batch = next(iter(twin))
-            own = {id(one) for one in copies.values()} | {id(one) for _, one in tensors_in(batch)}
-            graph = Graph([cost(model, loss_fn, batch)])
-            if not graph.complete or any(id(leaf) not in own for leaf in graph.leaves):
-                raise CannotCheckError("the loss reaches parameters outside of the model, which a copy would share")
         return twin
 
 

@@ -48,6 +48,11 @@ def test_silent_where_classes_are_weighed(lab):
     assert lab.run(ClassImbalance(), readings(weighted=True)) == []
 
 
+def test_silent_where_labels_are_grey_levels(lab):
+    assert lab.run(ClassImbalance(), readings(certain=[True]))
+    assert lab.run(ClassImbalance(), readings(certain=[False])) == []
+
+
 def test_silent_before_frequencies_are_learned(lab):
     assert lab.run(ClassImbalance(), readings(value=lambda step: 0.69)) == []
 

@@ -29,7 +29,7 @@ class ClassImbalance:
     them and after `patience` steps, every single guess was that class. It is a warning where the loss has stopped
     falling, is not below `gain` of what knowing only the frequencies costs, and scores do not tell the classes apart.
     Where they do (clicks, fraud: the ranking is good and no probability ever passes a half) it is worth knowing, no
-    more. Runs with class weights, and those with several labels for each sample, are left alone.
+    more. Runs with class weights, with several labels for each sample, or with grey levels for labels are left alone.
 
     What to try
     -----------

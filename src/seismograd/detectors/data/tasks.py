@@ -61,6 +61,8 @@ def _step(reading: Reading, kind: str) -> Step | None:
     first = losses[0]
     if any(loss["name"] != first["name"] or loss["shape"] != first["shape"] for loss in losses):
         return None
+    if any(not all(loss.get("certain", ())) for loss in losses):
+        return None  # the grey levels of a picture, which is to be drawn again
     labels = [[int(label) for label in loss.get("labels", ())] for loss in losses]
     if len(losses) > 1 and kind == "classes" and all(len(set(some)) == 1 for some in labels):
         return None

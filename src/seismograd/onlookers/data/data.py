@@ -186,10 +186,11 @@ class Data(Onlooker):
         if target.ndim >= 3 and target.numel() != target.shape[0]:  # a flag for each place of a picture
             if given is None or given.shape != target.shape:
                 return None
-            flags = torch.cat([_some(one.detach().reshape(-1), self._heard, 16) for one in target[:4]]) > 0.5
+            targets = torch.cat([_some(one.detach().reshape(-1), self._heard, 16) for one in target[:4]])
             scores = torch.cat([_some(one.detach().reshape(-1), self._heard, 16) for one in given[:4]]).float()
             scores = torch.logit(scores, 1e-6) if name == "binary_cross_entropy" else scores
-            columns = {"labels": flags, "guesses": scores > 0.0, "scores": scores}
+            columns = {"labels": targets > 0.5, "guesses": scores > 0.0, "scores": scores}
+            columns["certain"] = ((targets == 0.0) | (targets == 1.0)).all().reshape(1)
             return {"kind": "classes", "classes": 2}, columns
         if target.ndim == 0 or target.numel() != target.shape[0]:  # many labels a sample
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from torch import Tensor, nn
 
@@ -43,7 +43,7 @@ def downstream(graph: Graph, leaves: Sequence[int], held: set[int]) -> set[int]:
             if user not in below:
                 below.add(user)
                 waiting.append(user)
-    return {at for at in leaves if any(use in below for use in _uses(graph, at))}
+    return {at for at in leaves if any(use in below for _, use in uses(graph, at))}
 
 
 def upstream(graph: Graph, leaves: Sequence[int], held: set[int]) -> set[int]:
@@ -53,7 +53,7 @@ def upstream(graph: Graph, leaves: Sequence[int], held: set[int]) -> set[int]:
         use
         for at, node in enumerate(graph.nodes)
         if node.leaf is not None and id(node.leaf) in held
-        for use in _uses(graph, at)
+        for _, use in uses(graph, at)
     ]
     while waiting:
         for other in graph.nodes[waiting.pop()].into:
@@ -63,16 +63,17 @@ def upstream(graph: Graph, leaves: Sequence[int], held: set[int]) -> set[int]:
     return above.intersection(leaves)
 
 
-def _uses(graph: Graph, at: int) -> list[int]:
-    """The ops that a leaf goes into; its own transposes and views are passed."""
-    found: list[int] = []
+def uses(graph: Graph, at: int, passed: Container[str] = VIEWS) -> list[tuple[int, int]]:
+    """The ops that a leaf goes into, its own transposes and views being passed, each with the view that goes in."""
+    found = []
     waiting = [at]
     while waiting:
-        for user in graph.users(waiting.pop()):
-            if graph.nodes[user].kind in VIEWS:
+        before = waiting.pop()
+        for user in graph.users(before):
+            if graph.nodes[user].kind in passed:
                 waiting.append(user)
             else:
-                found.append(user)
+                found.append((before, user))
     return found
 
 

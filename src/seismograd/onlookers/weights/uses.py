@@ -9,7 +9,8 @@ from torch import Tensor
 
 from seismograd.onlookers.graph import Graph, Node
 from seismograd.onlookers.onlooker import Onlooker
-from seismograd.onlookers.weights.flow import VIEWS
+from seismograd.onlookers.weights.flow import VIEWS, uses
+from seismograd.onlookers.weights.loops import loops
 from seismograd.probes.pack import Values
 from seismograd.probes.watched import Watched
 
@@ -18,9 +19,6 @@ _PRODUCTS = {"Addmm": (1, 2), "Mm": (0, 1), "Bmm": (0, 1), "Baddbmm": (1, 2)}
 
 _PASSED = (VIEWS | {"CloneBackward0", "ReshapeAliasBackward0"}) - {"SliceBackward0"}
 """What may be done to a weight before it is used, and leaves all of it there."""
-
-_LONG = 16
-"""A weight that is used so often in one pass is looked at for loops."""
 
 _MOST_BACKWARDS = 8
 """So many are looked at: what has not been used by then is not asked for."""
@@ -57,39 +55,15 @@ class Uses(Onlooker):
         for at, node in enumerate(graph.nodes) if unknown else ():
             leaf = node.leaf
             if leaf is not None and id(leaf) in unknown:
-                found = {_fan_in(graph, before, user, leaf) for before, user in _uses(graph, at)}
+                found = {_fan_in(graph, before, user, leaf) for before, user in uses(graph, at, _PASSED)}
                 if len(found) == 1 and (fan_in := found.pop()):
                     self.watched.is_weight(leaf, fan_in)
-        self._look_for_loops(graph)
-
-    def _look_for_loops(self, graph: Graph) -> None:
-        roster = self.watched.roster
         names = {id(each): name for each, name in zip(roster.parameters, roster.names, strict=True)}
-        for at, node in enumerate(graph.nodes):
-            leaf = node.leaf
-            if leaf is None or leaf.ndim != 2 or leaf.shape[0] != leaf.shape[1] or len(graph.users(at)) < _LONG:
-                continue
-            uses = [user for _, user in _uses(graph, at)]
-            if id(leaf) in names and all(_squashes(graph, user) for user in uses) and _in_a_row(graph, uses):
-                self._loops[names[id(leaf)]] = len(uses)
+        self._loops.update(loops(graph, names))
 
     def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
-        loops, self._loops = self._loops, {}
-        return {"loops": loops} if loops else None
-
-
-def _uses(graph: Graph, at: int) -> list[tuple[int, int]]:
-    """The ops that a leaf goes into, its own views being passed, each with the view that goes in."""
-    found = []
-    waiting = [at]
-    while waiting:
-        before = waiting.pop()
-        for user in graph.users(before):
-            if graph.nodes[user].kind in _PASSED:
-                waiting.append(user)
-            else:
-                found.append((before, user))
-    return found
+        found, self._loops = self._loops, {}
+        return {"loops": found} if found else None
 
 
 def _fan_in(graph: Graph, before: int, user: int, leaf: Tensor) -> int:
@@ -117,31 +91,3 @@ def _is_leaf(graph: Graph, at: int) -> bool:
     while at >= 0 and graph.nodes[at].kind in _PASSED:
         at = graph.nodes[at].into[0]
     return at >= 0 and graph.nodes[at].leaf is not None
-
-
-def _squashes(graph: Graph, at: int) -> bool:
-    """Whether this product goes through a tanh, with nothing but sums before it, and is no gate."""
-    for _ in range(4):
-        users = graph.users(at)
-        if len(users) != 1:
-            return False
-        at = users[0]
-        if graph.nodes[at].name == "Tanh":
-            return not any(graph.nodes[user].name == "Mul" for user in graph.users(at))
-        if graph.nodes[at].name != "Add":
-            return False
-    return False
-
-
-def _in_a_row(graph: Graph, uses: list[int]) -> bool:
-    """Whether the first use is behind the last one."""
-    ordered = sorted(uses, key=lambda use: graph.nodes[use].number)
-    seen, waiting = {ordered[-1]}, [ordered[-1]]
-    while waiting:
-        for other in graph.nodes[waiting.pop()].into:
-            if other == ordered[0]:
-                return True
-            if other >= 0 and other not in seen:
-                seen.add(other)
-                waiting.append(other)
-    return False
