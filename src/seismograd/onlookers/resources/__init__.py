@@ -1,0 +1,1 @@
+"""What the run uses: memory, processors, time."""
