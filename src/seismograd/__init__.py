@@ -13,9 +13,13 @@ _HOME = {
     "AnomalyDetectionHook": "steps",
     "DebugLevel": "records",
     "EarlyStopping": "history",
+    "ErrorCategory": "errors",
+    "ErrorHandlingDebuggingSystem": "errors",
+    "ErrorSeverity": "errors",
     "Finding": "records",
     "GradientStats": "stats.arrays",
     "LearningRateFinder": "learning_rate",
+    "LogLevel": "logger",
     "Reading": "records",
     "Severity": "records",
     "StepProfiler": "steps",
@@ -25,6 +29,7 @@ _HOME = {
     "Where": "records",
     "check_initialization": "stats.arrays",
     "clip_gradients": "stats.arrays",
+    "create_training_logger": "logger",
     "detect_dead_neurons": "activations",
     "end_step": "steps",
     "get_step_profiler": "steps",
@@ -41,9 +46,13 @@ __all__ = [
     "AnomalyDetectionHook",
     "DebugLevel",
     "EarlyStopping",
+    "ErrorCategory",
+    "ErrorHandlingDebuggingSystem",
+    "ErrorSeverity",
     "Finding",
     "GradientStats",
     "LearningRateFinder",
+    "LogLevel",
     "Reading",
     "Severity",
     "StepProfiler",
@@ -54,6 +63,7 @@ __all__ = [
     "__version__",
     "check_initialization",
     "clip_gradients",
+    "create_training_logger",
     "detect_dead_neurons",
     "end_step",
     "get_step_profiler",
@@ -66,8 +76,10 @@ __all__ = [
 
 if TYPE_CHECKING:
     from seismograd.activations import ActivationMonitor, ActivationStats, detect_dead_neurons
+    from seismograd.errors import ErrorCategory, ErrorHandlingDebuggingSystem, ErrorSeverity
     from seismograd.history import EarlyStopping, TrainingHistory
     from seismograd.learning_rate import LearningRateFinder
+    from seismograd.logger import LogLevel, create_training_logger
     from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
     from seismograd.replay.again import replay
