@@ -12,6 +12,7 @@ _HOME = {
     "ActivationStats": "activations",
     "AnomalyDetectionHook": "steps",
     "DebugLevel": "records",
+    "DebugMode": "debugger.modes",
     "EarlyStopping": "history",
     "ErrorCategory": "errors",
     "ErrorHandlingDebuggingSystem": "errors",
@@ -20,6 +21,7 @@ _HOME = {
     "GradientStats": "stats.arrays",
     "LearningRateFinder": "learning_rate",
     "LogLevel": "logger",
+    "PyTorchDebugger": "debugger.desk",
     "Reading": "records",
     "Severity": "records",
     "StepProfiler": "steps",
@@ -29,7 +31,11 @@ _HOME = {
     "Where": "records",
     "check_initialization": "stats.arrays",
     "clip_gradients": "stats.arrays",
+    "create_pytorch_debugger": "debugger.sessions",
     "create_training_logger": "logger",
+    "debug_context": "debugger.sessions",
+    "debug_operation": "debugger.sessions",
+    "debug_training_session": "debugger.sessions",
     "detect_dead_neurons": "activations",
     "end_step": "steps",
     "get_step_profiler": "steps",
@@ -45,6 +51,7 @@ __all__ = [
     "ActivationStats",
     "AnomalyDetectionHook",
     "DebugLevel",
+    "DebugMode",
     "EarlyStopping",
     "ErrorCategory",
     "ErrorHandlingDebuggingSystem",
@@ -53,6 +60,7 @@ __all__ = [
     "GradientStats",
     "LearningRateFinder",
     "LogLevel",
+    "PyTorchDebugger",
     "Reading",
     "Severity",
     "StepProfiler",
@@ -63,7 +71,11 @@ __all__ = [
     "__version__",
     "check_initialization",
     "clip_gradients",
+    "create_pytorch_debugger",
     "create_training_logger",
+    "debug_context",
+    "debug_operation",
+    "debug_training_session",
     "detect_dead_neurons",
     "end_step",
     "get_step_profiler",
@@ -76,6 +88,14 @@ __all__ = [
 
 if TYPE_CHECKING:
     from seismograd.activations import ActivationMonitor, ActivationStats, detect_dead_neurons
+    from seismograd.debugger.desk import PyTorchDebugger
+    from seismograd.debugger.modes import DebugMode
+    from seismograd.debugger.sessions import (
+        create_pytorch_debugger,
+        debug_context,
+        debug_operation,
+        debug_training_session,
+    )
     from seismograd.errors import ErrorCategory, ErrorHandlingDebuggingSystem, ErrorSeverity
     from seismograd.history import EarlyStopping, TrainingHistory
     from seismograd.learning_rate import LearningRateFinder

@@ -90,7 +90,7 @@ class Node:
 class Graph:
     """Everything that a backward pass from `roots` would go through; `nodes[:len(starts)]` need not be the roots."""
 
-    def __init__(self, roots: Sequence[Any], spans: Sequence[Span] = ()) -> None:
+    def __init__(self, roots: Sequence[Any], spans: Sequence[Span] = (), most: int = MOST_NODES) -> None:
         self.nodes: list[Node] = []
         self.complete = True
         """False where it is too long to be looked at; there are then no nodes."""
@@ -106,7 +106,7 @@ class Graph:
             node = self.nodes[at]
             node.into = [-1 if other is None else self._at(other) for other, _ in node.function.next_functions]
             at += 1
-            if at > MOST_NODES:
+            if at > most:
                 self.nodes, self.starts, self.complete = [], [], False
                 break
         self._users: list[list[int]] | None = None
@@ -159,8 +159,13 @@ class Graph:
 
 
 def node_op(function: Any) -> str:
-    """`aten.sqrt` for `SqrtBackward0`."""
-    name = str(function.name()).rpartition("::")[2]
+    """`aten.sqrt` for a `SqrtBackward0`."""
+    return op_of(str(function.name()))
+
+
+def op_of(kind: str) -> str:
+    """`aten.sqrt` for `"SqrtBackward0"`."""
+    name = kind.rpartition("::")[2]
     stem = name.rstrip("0123456789").removesuffix("Backward")
     snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in stem).lstrip("_")
     for candidate in (snake, f"_{snake}", f"linalg_{snake.removeprefix('linalg_')}"):
@@ -172,13 +177,30 @@ def node_op(function: Any) -> str:
 _saved_names: dict[str, list[str]] = {}
 
 
-def saved_by(function: Any) -> dict[str, Tensor]:
-    """The tensors that autograd keeps for this node, by the names of its op; none that would have to be recomputed."""
+def is_freed(function: Any) -> bool:
+    """Whether a backward has let go of what autograd kept for this node; False where it kept nothing to see."""
+    for name in _names_of_saved(function):
+        try:
+            if not hasattr(raw := getattr(function, name), "unpack_hook") or raw.unpack_hook is not None:
+                continue
+            getattr(function, name.replace("_raw", "", 1))
+        except RuntimeError:
+            return True
+    return False
+
+
+def _names_of_saved(function: Any) -> list[str]:
     kind = function.name()
     names = _saved_names.get(kind)
     if names is None:
         names = [name for name in dir(function) if name.startswith("_raw_saved_")]
         names = _saved_names[kind] = [] if "saved_tensors" in dir(function) else names
+    return names
+
+
+def saved_by(function: Any) -> dict[str, Tensor]:
+    """The tensors that autograd keeps for this node, by the names of its op; none that would have to be recomputed."""
+    names = _names_of_saved(function)
     found: dict[str, Tensor] = {}
     for name in names:
         try:

@@ -59,7 +59,7 @@ def describe(tensor: Tensor, name: str = "tensor") -> TensorInfo:
     with torch.no_grad():
         about: dict[str, Any] = {
             "name": name,
-            "shape": _shape(tensor),
+            "shape": shape_of(tensor),
             "dtype": str(tensor.dtype),
             "device": str(tensor.device),
             "layout": str(tensor.layout),
@@ -78,7 +78,7 @@ def describe(tensor: Tensor, name: str = "tensor") -> TensorInfo:
             return TensorInfo(**about, note=f"its values cannot be read: {type(error).__name__}: {reason}"[:300])
 
 
-def _shape(tensor: Tensor) -> tuple[int, ...]:
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
     """A nested tensor has sizes that are no number: -1."""
     if tensor.is_nested and tensor.layout == torch.strided:
         return (tensor.size(0), *[-1] * (tensor.dim() - 1))
