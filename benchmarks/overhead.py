@@ -195,7 +195,7 @@ class Paused:
     def __call__(self) -> Iterator[None]:
         away = perf_counter() - self._left
         self._loop._step_began += away  # the governor must not take the pause for a long step
-        self._loop._reader.timing._began += away
+        self._loop._reader.timing.skip(away)
         patches.listen(self._loop)
         self._loop._replayer.resume(self._loop.governor.reads)
         try:

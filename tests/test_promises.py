@@ -492,9 +492,9 @@ def test_a_copy_of_a_watched_model_is_not_watched() -> None:
     with sg.watch(training.model, training.optimizer, sinks=[]) as watch:
         training.step()
         twin = copy.deepcopy(training.model)
-        began = watch._loop._forward_began  # type: ignore[union-attr]
+        forwards = watch._loop._forwards  # type: ignore[union-attr]
         twin(_vectors())
-        assert watch._loop._forward_began == began  # type: ignore[union-attr]
+        assert watch._loop._forwards == forwards  # type: ignore[union-attr]
     gone = weakref.ref(watch)
     del watch
     gc.collect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -59,7 +60,7 @@ def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenat
             work(self, *args, **kwargs)
 
     def work(self: Loop, *args: P.args, **kwargs: P.kwargs) -> None:
-        began = perf_counter()
+        self._timing.ours_begins()
         grad_enabled = torch.is_grad_enabled()
         try:  # from the first change on: a signal's exception may come at any call
             self._busy = True
@@ -70,8 +71,7 @@ def _safely(method: Callable[Concatenate[Loop, P], None]) -> Callable[Concatenat
         finally:
             torch._C._set_grad_enabled(grad_enabled)
             self._busy = False
-            spent = perf_counter() - began
-            self._timing.own += spent
+            spent = self._timing.ours_ended()
             self.governor.spend(spent - min(spent, self._set_up))
             self._set_up = 0.0
 
@@ -155,7 +155,7 @@ class Loop:
         self._closed_by_hand = False
         self._taken: Tensor | None = None
         self._usual: dict[int, tuple[int, int]] = {}  # owner: backwards of its last step, how often in a row
-        self._optimizer_began = self._forward_began = 0.0
+        self._optimizer_began = False
         self._step_began = perf_counter()
         self._seen_forward = self._unsettled = False
         self._steps_by_itself = False  # a torch optimizer has stepped: so others may be expected to
@@ -307,6 +307,7 @@ class Loop:
     def idle(self) -> None:
         """Hears nothing from now on: this is a forked child, whose training is not ours."""
         self._closed = True
+        self._timing.close()
         if self._replayer is not None:
             self._replayer.close()
 
@@ -342,23 +343,25 @@ class Loop:
             self._replayer.module_starts(module, args, kwargs, ours)
         self._lookout.module_starts(module, args, kwargs, ours, trains)
         if ours:
-            self._forward_began = perf_counter()
+            self._timing.begin("forward" if trains else "evaluation")
 
     @_safely
     def module_ended(self, module: nn.Module, output: Any) -> None:
-        if self._forward_began:
-            self._timing.forward += perf_counter() - self._forward_began
-            self._forward_began = 0.0
+        self._forward_ends()
         if self._replayer is not None:
             self._replayer.module_ended(output)
         self._lookout.module_ended(module, output)
 
     @_safely
     def module_failed(self) -> None:
-        self._forward_began = 0.0
+        self._forward_ends()
         if self._replayer is not None:
             self._replayer.module_failed()
         self._lookout.module_failed()
+
+    def _forward_ends(self) -> None:
+        self._timing.end("forward")
+        self._timing.end("evaluation")
 
     def _is_ours(self, module: nn.Module) -> bool:
         """Whether it holds parameters that are under watch."""
@@ -378,6 +381,7 @@ class Loop:
     def backward_starts(self, roots: Sequence[Any], keeps_graph: bool) -> None:
         self._before = None
         self._keeps_graph = keeps_graph
+        self._timing.begin("backward")
         if self._evaluations:  # a line search goes on; its step has been read at the first evaluation
             if self._replayer is not None:
                 self._replayer.backward_starts(roots)
@@ -402,6 +406,7 @@ class Loop:
 
     @_safely
     def backward_ended(self, roots: Sequence[Any], seconds: float) -> None:
+        self._timing.end("backward")
         if self._evaluations:
             self._evaluations += 1
             self._last_evaluation = _loss_of(roots)
@@ -420,7 +425,6 @@ class Loop:
                 self._replayer.not_ours()
             return
         self._validation.used(roots)
-        self._timing.backward += seconds
         self._serial += 1
         self._closed_by_hand = False
         scaler, loss = self._scaling(roots)
@@ -456,9 +460,12 @@ class Loop:
 
     @_safely
     def backward_failed(self) -> None:
+        self._timing.end("backward")
         if self._replayer is not None:
             self._replayer.backward_ended()
         self._inside = self._scaled = self._before = None
+        if (error := sys.exception()) is not None:
+            self._lookout.backward_failed(self.step + 1, error)
 
     @_safely
     def gradients_start(self, roots: Sequence[Any]) -> None:
@@ -542,16 +549,16 @@ class Loop:
         self._lookout.happens("step_starts", optimizer)
         if self._replayer is not None:
             self._replayer.before_update()
-        self._optimizer_began = perf_counter()
+        self._optimizer_began = True
+        self._timing.begin("optimizer")
 
     @_safely
     def step_ended(self, optimizer: Optimizer) -> None:
         if patches.inside_backward() or optimizer not in self._watched.optimizers:
             return
         index = self._index(optimizer)
-        if self._optimizer_began:
-            self._timing.optimizer += perf_counter() - self._optimizer_began
-            self._optimizer_began = 0.0
+        self._optimizer_began = False
+        self._timing.end("optimizer")
         if self._closure == index:
             if self._evaluations == 0:  # the closure called no backward
                 self._step_closes(index)
@@ -581,8 +588,15 @@ class Loop:
             self._by_scaler = index  # the optimizer's own hook comes next, unless the scaler skips
             self._lookout.happens("scaler_steps", inner)
 
+    def turns(self, phase: str) -> None:
+        if not (self._asleep or self._busy or self._closed) and get_ident() == self._thread:
+            self._timing.begin(phase)
+
+    def turned(self, phase: str) -> None:
+        if not (self._asleep or self._busy or self._closed) and get_ident() == self._thread:
+            self._timing.end(phase)
+
     def data_waited(self, seconds: float, source: int) -> None:
-        self._timing.data += seconds
         self._validation.data_came(source)
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:

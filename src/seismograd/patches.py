@@ -11,6 +11,7 @@
 | `Optimizer.zero_grad`, `nn.Module.zero_grad` | when gradients are cleared |
 | `clip_grad_norm_`, `clip_grad_value_`, `GradScaler.unscale_` | what is done to gradients before the step |
 | `step` of the learning rate schedulers | whether it comes in its turn |
+| `torch.save` | how long the loop takes for its checkpoints |
 | `torch.manual_seed` | whether the same random numbers are drawn at every step |
 
 Nothing here runs while `torch.compile` traces, and TorchScript gets the originals.
@@ -55,6 +56,11 @@ class Listener(Protocol):
     def module_starts(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
     def module_ended(self, module: nn.Module, output: Any) -> None: ...
     def module_failed(self) -> None: ...
+    def turns(self, phase: str) -> None:
+        """The loop does something else from here on, until it has `turned` back: `data`, `checkpoint`, `logging`."""
+        ...
+
+    def turned(self, phase: str) -> None: ...
     def data_waited(self, seconds: float, source: int) -> None: ...
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None: ...
     def loss_failed(self, name: str, args: tuple[Any, ...], error: Exception) -> None: ...
@@ -95,6 +101,8 @@ class _Inside(threading.local):
     follower: Follower | None = None
     schedules = False
     """Whether a scheduler steps: those that it steps are part of it."""
+    phase = False
+    """Whether the loop waits for a batch, or writes: what does so inside is part of it."""
     muted = False
     """Whether what runs is a second run of ours, of which nobody is told."""
 
@@ -220,6 +228,8 @@ def _install() -> None:
     _replace(clip_grad, "_clip_grads_with_norm_", partial(_watched_clip, "norm"))
     for owner in (clip_grad, torch.nn.utils):
         _replace(owner, "clip_grad_value_", partial(_watched_clip, "value"))
+    for owner in (torch, torch.serialization):
+        _replace(owner, "save", partial(_watched_phase, "checkpoint"))
     for owner in (torch, torch.random):
         _replace(owner, "manual_seed", _watched_seed)
     for kind in vars(torch.optim.lr_scheduler).values():
@@ -379,7 +389,7 @@ def _watched_next(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self)
         began = perf_counter()
         try:
-            batch = original(self)
+            batch = _in_phase("data", original, self)
         finally:
             seconds = perf_counter() - began
             source = id(getattr(self, "_dataset", None))
@@ -389,6 +399,28 @@ def _watched_next(original: Callable[..., Any]) -> Callable[..., Any]:
         return batch
 
     return step
+
+
+def _in_phase(phase: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls, and says what the loop does meanwhile."""
+    if _inside.phase:
+        return original(*args, **kwargs)
+    _inside.phase = True
+    try:
+        for listener in tuple(_listeners):
+            listener.turns(phase)
+        return original(*args, **kwargs)
+    finally:
+        _inside.phase = False
+        for listener in tuple(_listeners):
+            listener.turned(phase)
+
+
+def _watched_phase(phase: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs) if _inside.muted else _in_phase(phase, original, *args, **kwargs)
+
+    return run
 
 
 def _tell(what: str, *args: Any) -> None:

@@ -45,7 +45,12 @@ _RESERVED = (
 watches: weakref.WeakSet[TrainingDebugger] = weakref.WeakSet()
 """Those that were opened with `watch()` in this process."""
 
-_PHASES = ("time/step", "time/data", "time/forward", "time/backward", "time/optimizer", "time/rest")
+_PHASES = (
+    *("time/step", "time/data", "time/forward", "time/backward", "time/optimizer"),
+    *("time/evaluation", "time/checkpoint", "time/logging", "time/rest", "time/watch"),
+)
+_WITHIN = ("time/stalled", "time/gc")
+"""What lies inside the phases."""
 
 
 class TrainingDebugger:
@@ -107,7 +112,7 @@ class TrainingDebugger:
         self._broken: set[str] = set()
         self._counts = dict.fromkeys(("total_steps", "anomaly_steps", *_COUNTED), 0)
         self.memory: deque[dict[str, float]] = deque(maxlen=1000)
-        self._times = dict.fromkeys(("readings", *_PHASES), 0.0)
+        self._times = dict.fromkeys(("readings", *_PHASES, *_WITHIN), 0.0)
         self._counted_at: dict[str, int] = {}
         self._seen: list[Finding] = []
         self._last_step = -1
@@ -347,20 +352,33 @@ class TrainingDebugger:
     def _add_times(self, scalars: Mapping[str, float]) -> None:
         times = self._times
         times["readings"] += 1
-        for phase in _PHASES:
+        for phase in (*_PHASES, *_WITHIN):
             times[phase] += scalars.get(phase, 0.0)
         if "memory/rss" in scalars:
             self.memory.append({name: scalars[name] for name in scalars if name.startswith("memory/")})
             self.memory[-1]["step"] = self._last_step
 
     def _performance(self) -> dict[str, Any]:
-        """Where the time between readings went, on average."""
+        """Where the time between readings went, on average: `seconds` adds up, the rest lies inside it.
+
+        It is the host's: on an accelerator a phase may be over here before it is over there.
+        """
         readings = self._times["readings"]
         if not readings:
             return {}
-        split = {phase.removeprefix("time/"): self._times[phase] / readings for phase in _PHASES}
+        split, within = (
+            {phase.removeprefix("time/"): self._times[phase] / readings for phase in phases}
+            for phases in (_PHASES, _WITHIN)
+        )
         whole = split.pop("step")
-        return {"seconds_per_reading": whole, "seconds": split, "steps_per_second": self._steps_per_second()}
+        return {
+            "seconds_per_reading": whole,
+            "seconds": split,
+            "stalled": within["stalled"],
+            "garbage_collection": within["gc"],
+            "steps_per_second": self._steps_per_second(),
+            "clock": "host",
+        }
 
     def _steps_per_second(self) -> float | None:
         elapsed = self.governor.elapsed

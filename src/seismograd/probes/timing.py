@@ -1,42 +1,167 @@
-"""Where the time of a step goes: data, forward, backward, optimizer, the rest, and the watch itself."""
+"""Where the time of a step goes: data, forward, backward, optimizer, what lies between steps, the watch itself."""
 
 from __future__ import annotations
 
-from time import perf_counter
-from typing import ClassVar
+import gc
+import sys
+from collections.abc import Mapping
+from time import perf_counter, thread_time
+from typing import Any, ClassVar
 
+from seismograd.places import Spot, nearest
 from seismograd.probes.pack import Pack
+
+PHASES = (
+    *("data", "forward", "backward", "optimizer"),
+    *("evaluation", "checkpoint", "logging", "rest", "watch"),
+)
+"""At every moment exactly one of these goes on, so that they add up to the step."""
+
+_ALWAYS = frozenset({"backward", "rest", "watch"})
+_AWAY = frozenset({"data", "checkpoint"})
+"""Phases in which a thread may well wait: what it waits there is no stall."""
 
 
 class Timing:
-    """Adds up the phases between two readings. On an accelerator these are the host's times."""
+    """A stopwatch with a hand for each phase, read and set back at each reading. The clock is the host's.
+
+    A phase that begins inside another one (the forward of a closure, inside the optimizer) has its time for itself. The
+    wait for a batch that is only evaluated belongs to the evaluation.
+    """
 
     name: ClassVar[str] = "timing"
 
     def __init__(self) -> None:
-        self.data = self.forward = self.backward = self.optimizer = 0.0
-        self.own = 0.0
-        """Seconds that the watch itself took since the last reading."""
-        self._began = perf_counter()
+        self._known = set(_ALWAYS)
+        self._collector = Collector()
+        self.last: Mapping[str, float] = {}
+        """The phases of the newest reading, in seconds, without the `time/`."""
+        self.restart()
 
     def restart(self) -> None:
         """Forgets what was added up: nobody looked for a while."""
-        self.data = self.forward = self.backward = self.optimizer = self.own = 0.0
-        self._began = perf_counter()
+        self._phase = "rest"
+        self._before: list[str] = []
+        self._fetched, self._looked = 0.0, False
+        self._began = self._since = perf_counter()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._spent = dict.fromkeys(PHASES, 0.0)
+        self._cpu_began, self._cpu_away = thread_time(), 0.0
+        self._collector.take()
+
+    def skip(self, seconds: float) -> None:
+        """So much time passed that is not to count."""
+        self._began += seconds
+        self._since += seconds
+
+    # -- what goes on --------------------------------------------------------------------------------------------
+
+    def begin(self, phase: str) -> None:
+        self._charge(self._phase)
+        if phase == "data":
+            self._settle_fetched()
+        elif phase == "forward":
+            self._fetched, self._looked = 0.0, False
+        elif phase == "evaluation":
+            self._looked = True
+        if phase in _AWAY:
+            self._cpu_away -= thread_time()
+        self._before.append(self._phase)
+        self._phase = phase
+
+    def end(self, phase: str) -> None:
+        """The phase is over, and whatever began inside it and did not say when it ended."""
+        if phase != self._phase and phase not in self._before:
+            return
+        spent = self._charge(self._phase)
+        while True:
+            over, self._phase = self._phase, self._before.pop()
+            if over in _AWAY:
+                self._cpu_away += thread_time()
+            if over == phase:
+                break
+        if phase == "data":
+            self._fetched += spent
+
+    def ours_begins(self) -> None:
+        """From here on it is the watch that works."""
+        self._charge(self._phase)
+
+    def ours_ended(self) -> float:
+        """How long it worked."""
+        return self._charge("watch")
+
+    def _charge(self, phase: str) -> float:
+        now = perf_counter()
+        spent = now - self._since
+        self._spent[phase] += spent
+        self._since = now
+        return spent
+
+    def _settle_fetched(self) -> None:
+        """What was fetched last and only evaluated was waited for by the evaluation."""
+        if self._looked:
+            moved = min(self._fetched, self._spent["data"])
+            self._spent["data"] -= moved
+            self._spent["evaluation"] += moved
+        self._fetched, self._looked = 0.0, False
+
+    # -- the reading ---------------------------------------------------------------------------------------------
 
     def read(self, pack: Pack) -> None:
-        now = perf_counter()
-        host, whole = pack.host, now - self._began
-        host["time/step"] = whole
-        if self.data:
-            host["time/data"] = self.data
-        if self.forward:
-            host["time/forward"] = self.forward
-        host["time/backward"] = self.backward
-        if self.optimizer:
-            host["time/optimizer"] = self.optimizer
-        host["time/rest"] = max(0.0, whole - self.data - self.forward - self.backward - self.optimizer - self.own)
-        self.data = self.forward = self.backward = self.optimizer = self.own = 0.0
-        self._began = now
+        self._charge("watch")  # a reading is made by the watch
+        self._settle_fetched()
+        spent, known = self._spent, self._known
+        whole = self._since - self._began
+        if len(known) < len(PHASES):
+            known.update(phase for phase, seconds in spent.items() if seconds)
+        last = {"step": whole, **{phase: seconds for phase, seconds in spent.items() if phase in known}}
+        cpu = thread_time() - self._cpu_began
+        if cpu >= 0 and self._phase == "rest":  # else the thread is another one, or in the middle of something
+            present = whole - sum(spent[phase] for phase in _AWAY)
+            last["stalled"] = max(0.0, present - max(0.0, cpu - self._cpu_away))
+        last["gc"] = self._collector.seconds
+        self.last = last
+        pack.host.update({f"time/{phase}": seconds for phase, seconds in last.items()})
+        self._began = self._since
+        self._clear()
 
-    def close(self) -> None: ...
+    @property
+    def collected_at(self) -> Spot | None:
+        """The user's line that the longest full garbage collection so far was started from."""
+        return self._collector.spot
+
+    def close(self) -> None:
+        self._collector.close()
+
+
+class Collector:
+    """Adds up the seconds that Python's garbage collection takes."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.spot: Spot | None = None
+        self._longest = self._began = 0.0
+        gc.callbacks.append(self._heard)
+
+    def take(self) -> None:
+        self.seconds = 0.0
+
+    def _heard(self, phase: str, info: Mapping[str, Any]) -> None:
+        if phase == "start":
+            self._began = perf_counter()
+            return
+        if not self._began:
+            return
+        seconds, self._began = perf_counter() - self._began, 0.0
+        self.seconds += seconds
+        if info["generation"] == 2 and seconds > self._longest:
+            self._longest = seconds
+            self.spot = nearest(sys._getframe().f_back)[0]
+
+    def close(self) -> None:
+        if self._heard in gc.callbacks:
+            gc.callbacks.remove(self._heard)
+        self.spot = None

@@ -323,6 +323,14 @@ class Scout:
         elif (recorder := self._recorders.get(get_ident())) is not None:
             recorder.module_failed()
 
+    def turns(self, phase: str) -> None:
+        if (loop := self._loop()) is not None:
+            loop.turns(phase)
+
+    def turned(self, phase: str) -> None:
+        if (loop := self._loop()) is not None:
+            loop.turned(phase)
+
     def data_waited(self, seconds: float, source: int) -> None:
         if (loop := self._loop()) is not None:
             loop.data_waited(seconds, source)
