@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from seismograd.stats.tensors import there
 
@@ -56,6 +57,9 @@ def describe(tensor: Tensor, name: str = "tensor") -> TensorInfo:
     """What `tensor` is, and the statistics of its values as far as it has any that can be read."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name!r} is a {type(tensor).__name__}, not a tensor: give a torch.Tensor")
+    if is_lazy(tensor):
+        kind = (str(tensor.dtype), str(tensor.device), str(tensor.layout), tensor.requires_grad)
+        return TensorInfo(name, (), *kind, 0, 0, note="it gets its shape and values at the first forward pass")
     with torch.no_grad():
         about: dict[str, Any] = {
             "name": name,
