@@ -104,10 +104,16 @@ class Lookout:
 
     def loss_failed(self, step: int, name: str, args: Sequence[Any], error: Exception) -> None:
         """A loss raised: what is known of it is told now, there may be no end of the step."""
+        self._tell_now(step, lambda onlooker: onlooker.loss_failed(name, args, error))
+
+    def backward_failed(self, step: int, error: BaseException) -> None:
+        self._tell_now(step, lambda onlooker: onlooker.backward_failed(error))
+
+    def _tell_now(self, step: int, ask: Callable[[Onlooker], Mapping[str, Any] | None]) -> None:
         facts: dict[str, Mapping[str, Any]] = {}
         for onlooker in list(self._onlookers):
             try:
-                told = onlooker.loss_failed(name, args, error)
+                told = ask(onlooker)
             except Exception as failure:
                 self._drop(onlooker, failure)
                 continue

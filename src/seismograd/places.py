@@ -52,13 +52,7 @@ class Spot:
 
     @property
     def file(self) -> str:
-        """The file's name, from the working directory on if it lies there."""
-        name = self.code.co_filename
-        try:
-            short = os.path.relpath(name)
-        except (OSError, ValueError):
-            return name
-        return name if short.startswith("..") or name.startswith("<") else short
+        return shown(self.code.co_filename)
 
     @property
     def source(self) -> str | None:
@@ -74,6 +68,15 @@ class Spot:
         data = source.encode()  # columns count bytes
         start, end = len(data[:start].decode(errors="ignore")), len(data[:end].decode(errors="ignore"))
         return (start, end if first == last else len(source))
+
+
+def shown(name: str) -> str:
+    """A file's name, from the working directory on if it lies there."""
+    try:
+        short = os.path.relpath(name)
+    except (OSError, ValueError):
+        return name
+    return name if short.startswith("..") or name.startswith("<") else short
 
 
 def spot_of(frame: FrameType) -> Spot:

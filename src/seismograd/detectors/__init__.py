@@ -61,6 +61,7 @@ from seismograd.detectors.numerics.nonfinite_input import NonfiniteInput
 from seismograd.detectors.numerics.nonfinite_loss import NonfiniteLoss
 from seismograd.detectors.numerics.nonfinite_parameter import NonfiniteParameter
 from seismograd.detectors.numerics.precision_underflow import PrecisionUnderflow
+from seismograd.detectors.resources.growing_graph import GrowingGraph
 from seismograd.protocols import Detector
 
 DEFAULT: tuple[Detector, ...] = (
@@ -94,6 +95,7 @@ DEFAULT: tuple[Detector, ...] = (
     UnnormalizedTarget(),
     InputDrift(),
     RepeatedBatch(),
+    GrowingGraph(),
     BadInitialization(),
     LrJump(),
     LrTooHigh(),

@@ -9,6 +9,7 @@ from seismograd.onlookers.loop.modes import Modes
 from seismograd.onlookers.loop.order import Order
 from seismograd.onlookers.loss.losses import Losses
 from seismograd.onlookers.onlooker import Onlooker
+from seismograd.onlookers.resources.growth import Growth
 from seismograd.onlookers.values.activations import Activations
 from seismograd.onlookers.values.outputs import Outputs
 from seismograd.onlookers.weights.membership import Membership
@@ -25,4 +26,5 @@ ONLOOKERS: tuple[type[Onlooker], ...] = (
     Activations,
     Outputs,
     Data,
+    Growth,
 )

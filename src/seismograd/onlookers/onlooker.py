@@ -57,6 +57,10 @@ class Onlooker:
     def backward_ended(self, owners: Sequence[int]) -> None:
         """`owners`: the optimizers whose gradients it changed (-1: parameters that no optimizer holds); may be none."""
 
+    def backward_failed(self, error: BaseException) -> Mapping[str, Any] | None:
+        """A backward raised, and the script may end here: facts that are to be told at once. Everyone hears it."""
+        return None
+
     def step_starts(self, optimizer: Optimizer) -> None: ...
 
     def step_ended(self, optimizer: Optimizer) -> None: ...

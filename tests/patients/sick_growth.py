@@ -1,0 +1,166 @@
+"""Sick: what is carried from step to step keeps its graph, memory runs out, or the processors are fought over."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import seismograd as sg
+from patients import data
+from patients.register import sick
+
+
+class Meter:
+    """As in many examples: what is added is not looked at."""
+
+    def __init__(self) -> None:
+        self.sum: Tensor | float = 0.0
+        self.count = 0
+
+    def update(self, value: Tensor, n: int) -> None:
+        self.sum += value * n
+        self.count += n
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: type[nn.RNNBase] = nn.GRU) -> None:
+        super().__init__()
+        self.rnn = kind(4, 16, batch_first=True)
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, x: Tensor, h: Tensor | tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+        out, h = self.rnn(x, h)
+        return self.head(out[:, -1]), h
+
+
+def classifier() -> tuple[nn.Module, torch.optim.Optimizer, Tensor, Tensor]:
+    x, y = data.blobs(400, 8, 2)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2))
+    return model, torch.optim.Adam(model.parameters(), lr=1e-2), x, y
+
+
+@sick("growing-graph")
+def total_of_losses() -> sg.TrainingDebugger:
+    """`total += loss`, to be printed at the end of the epoch."""
+    model, optimizer, x, y = classifier()
+    total: Tensor | float = 0.0
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for xb, yb in data.batches(x, y, 40):
+            loss = F.cross_entropy(model(xb), yb)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss
+    assert float(total.detach()) > 0
+    return watch
+
+
+@sick("growing-graph")
+def smoothed_loss_with_its_graph() -> sg.TrainingDebugger:
+    """An exponential mean of the loss for the progress bar, taken before backward."""
+    model, optimizer, x, y = classifier()
+    mean: Tensor | None = None
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for xb, yb in data.batches(x, y, 40):
+            loss = F.cross_entropy(model(xb), yb)
+            mean = loss if mean is None else 0.9 * mean + 0.1 * loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return watch
+
+
+@sick("growing-graph")
+def meter_of_tensors() -> sg.TrainingDebugger:
+    """An AverageMeter is given the loss itself, and not its number."""
+    model, optimizer, x, y = classifier()
+    meter = Meter()
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for xb, yb in data.batches(x, y, 40):
+            loss = F.cross_entropy(model(xb), yb)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            meter.update(loss, len(xb))
+    return watch
+
+
+@sick("growing-graph")
+def hidden_state_not_detached() -> sg.TrainingDebugger:
+    """The hidden state goes on from batch to batch: backward raises at the second step."""
+    model = Recurrent()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    hidden: Tensor | None = None
+    with suppress(RuntimeError), sg.watch(model, optimizer, sinks=[]) as watch:
+        for _ in range(20):
+            x = torch.randn(16, 5, 4)
+            out, hidden = model(x, hidden)
+            loss = F.cross_entropy(out, (x.sum((1, 2)) > 0).long())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return watch
+
+
+@sick("growing-graph")
+def hidden_state_with_a_retained_graph() -> sg.TrainingDebugger:
+    """The error message's advice was followed: `retain_graph=True`. An LSTM's state is a pair."""
+    model = Recurrent(nn.LSTM)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    state = None
+    with suppress(RuntimeError), sg.watch(model, optimizer, sinks=[]) as watch:
+        for _ in range(20):
+            x = torch.randn(16, 5, 4)
+            out, state = model(x, state)
+            loss = F.cross_entropy(out, (x.sum((1, 2)) > 0).long())
+            optimizer.zero_grad()
+            loss.backward(retain_graph=True)
+            optimizer.step()
+    return watch
+
+
+@sick("growing-graph")
+def sum_of_all_losses_so_far() -> sg.TrainingDebugger:
+    """Backward is called on the sum of all losses since the beginning."""
+    x, y = data.blobs(400, 8, 2)
+    model = nn.Linear(8, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    losses: list[Tensor] = []
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for xb, yb in data.batches(x, y, 40):
+            losses.append(F.cross_entropy(model(xb), yb))
+            optimizer.zero_grad()
+            torch.stack(losses).sum().backward(retain_graph=True)
+            optimizer.step()
+    return watch
+
+
+class Centred(nn.Module):
+    """Keeps a running mean of its features, with their history."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 2)
+        self.mean = torch.zeros(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = torch.relu(self.first(x))
+        self.mean = 0.9 * self.mean + 0.1 * features.mean(0)
+        return self.last(features)
+
+
+@sick("growing-graph")
+def running_mean_with_its_graph() -> sg.TrainingDebugger:
+    """A running mean that is only used in evaluation is kept as an attribute of the model."""
+    x, y = data.blobs(400, 8, 2)
+    model = Centred()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for xb, yb in data.batches(x, y, 40):
+            optimizer.zero_grad()
+            F.cross_entropy(model(xb), yb).backward()
+            optimizer.step()
+    return watch
