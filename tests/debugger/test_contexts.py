@@ -98,10 +98,12 @@ def test_contexts_that_are_switched_off_do_nothing(tmp_path):
 def test_all_of_them_at_once(tmp_path):
     debugger = sg.PyTorchDebugger(debug_mode="full_debug", log_dir=tmp_path)
     model = nn.Linear(4, 2)
-    with debugger.anomaly_detection(), debugger.profiling(output_file=tmp_path / "p.json"), debugger.memory_tracking():
+    trace = tmp_path / "p.json"
+    with debugger.anomaly_detection(), debugger.profiling(output_file=trace), debugger.memory_tracking():
+        model(torch.ones(2, 4)).sum().backward()
         with debugger.debug_context("inner"):
             model(torch.ones(2, 4)).sum().backward()
-    assert json.loads((tmp_path / "p.json").read_text())["traceEvents"]
+    assert json.loads(trace.read_text())["traceEvents"]
     assert debugger.debug_metrics[-1].name == "inner"
     assert debugger.profiles[0]["verdict"]
 

@@ -203,6 +203,23 @@ def test_a_training_step_is_that_of_a_plain_loop(debugger, model, batch, kind):
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), twin.parameters(), strict=True))
 
 
+def test_a_step_under_a_scaler_is_unscaled_and_what_it_skips_is_no_fault(debugger, model, batch):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16)
+    plain = debugger.debug_training_step(
+        model, *batch, nn.functional.cross_entropy, torch.optim.SGD([nn.Parameter(torch.ones(1))])
+    )
+    told = debugger.debug_training_step(model, *batch, nn.functional.cross_entropy, optimizer, scaler=scaler)
+    assert told["gradient_norm"] == pytest.approx(plain["gradient_norm"], rel=1e-5)
+    before = model[0].weight.detach().clone()
+    debugger.debug_training_step(
+        model, batch[0], batch[1], lambda *_: model(batch[0]).sum() * 1e38, optimizer, scaler=scaler
+    )
+    assert torch.equal(model[0].weight, before)
+    assert scaler.get_scale() == 2.0**15
+    assert debugger.get_debug_summary()["total_anomalies"] == 0
+
+
 # -- memory ------------------------------------------------------------------------------------------------------
 
 
@@ -327,7 +344,7 @@ def test_the_report_is_strict_json_and_whole(debugger, model, batch, tmp_path):
     with debugger.debug_context("step"):
         pass
     path = debugger.save_debug_report()
-    report = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(name))
+    report = json.loads(path.read_text(), parse_constant=pytest.fail)
     assert path.parent == tmp_path
     assert report["run"]["status"] == "critical"
     assert [each["id"] for each in report["violations"]] == ["nonfinite-gradient"]

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -149,20 +149,23 @@ class PyTorchDebugger:
         model: nn.Module,
         loss: Tensor | float | None = None,
         gradient_threshold: float | None = None,
+        *,
+        scaler: Any = None,
     ) -> GradientReport:
         """The norm of the gradients that `model` holds, with what is wrong with them.
 
         A threshold, which may also come second, is a limit for the norm; without one the norm is judged by those that
-        were checked before.
+        were checked before. Gradients that a `GradScaler` has scaled need it: the norm is unscaled then, and what is
+        not finite is the scaler's to skip.
         """
         if gradient_threshold is None and loss is not None and not isinstance(loss, Tensor):
             gradient_threshold = float(loss)
             loss = None
         self._step += 1
         infos = describe_gradients(model)
-        norm = norm_of(model.parameters())
+        norm = norm_of(model.parameters()) / (1.0 if scaler is None else scaler.get_scale())
         anomalies = sentences(infos)
-        findings = [self._nonfinite(infos, "gradient")]
+        findings = [self._nonfinite(infos, "gradient", skipped=scaler is not None)]
         if gradient_threshold is not None:
             findings.append(self.report_finding(above(norm, gradient_threshold, self._step)))
         elif not anomalies:
@@ -222,21 +225,14 @@ class PyTorchDebugger:
     def debug_backward_pass(self, loss: Tensor, retain_graph: bool = False) -> dict[str, Any]:
         """`loss.backward()`, and what it did: the norm of the gradients, how long it took, what is not finite."""
         leaves = passes.leaves_of(loss)
-        began = perf_counter()
-        try:
-            torch.autograd.backward(loss, retain_graph=retain_graph)
-        except RuntimeError as error:
-            self.raised(error)
-            raise
-        seconds = perf_counter() - began
-        gradients = {f"leaf {at}": leaf.grad for at, leaf in enumerate(leaves) if leaf.grad is not None}
-        bad = {name: info for name, info in ((n, describe(g, n)) for n, g in gradients.items()) if not info.is_finite}
-        self._nonfinite(bad, "gradient")
+        seconds = self._backward(loss, retain_graph)
+        infos = {f"leaf {at}": describe(leaf.grad) for at, leaf in enumerate(leaves) if leaf.grad is not None}
+        self._nonfinite(infos, "gradient")
         told = {
             "loss": float(loss.detach()) if loss.numel() == 1 else None,
             "gradient_norm": norm_of(leaves),
-            "gradient_anomalies": sentences(bad),
-            "tensors": len(gradients),
+            "gradient_anomalies": sentences(infos),
+            "tensors": len(infos),
             "duration": seconds,
         }
         self._journal.log("backward_pass", f"{seconds:.3g} s", told)
@@ -250,8 +246,10 @@ class PyTorchDebugger:
         loss_fn: Any,
         optimizer: Optimizer,
         gradient_threshold: float | None = None,
+        *,
+        scaler: Any = None,
     ) -> dict[str, Any]:
-        """One step of training as a plain loop does it, and what was seen at it."""
+        """One step as a plain loop does it, with a `GradScaler` if there is one, and what was seen at it."""
         told: dict[str, Any] = {}
         began = perf_counter()
 
@@ -259,9 +257,9 @@ class PyTorchDebugger:
             optimizer.zero_grad()
             outputs = self.debug_forward_pass(model, inputs, layer_hooks=self.level is DebugLevel.EXTREME)
             loss: Tensor = loss_fn(outputs, targets)
-            backward = self.debug_backward_pass(loss)
-            report = self.check_gradients(model, loss, gradient_threshold)
-            told.update(backward, gradient_norm=float(report), gradient_anomalies=report["gradient_anomalies"])
+            seconds = self._backward(loss if scaler is None else scaler.scale(loss))
+            report = self.check_gradients(model, loss, gradient_threshold, scaler=scaler)
+            told.update(loss=loss.item(), backward_time=seconds, **report.plain())
             return loss
 
         step: Any = optimizer.step
@@ -269,7 +267,11 @@ class PyTorchDebugger:
             step(evaluate)
         else:
             evaluate()
-            step()
+            if scaler is None:
+                step()
+            else:
+                scaler.step(optimizer)
+                scaler.update()
         return {"step": self._step, **told, "duration": perf_counter() - began}
 
     # -- memory --------------------------------------------------------------------------------------------------
@@ -384,9 +386,27 @@ class PyTorchDebugger:
             finding.id.replace("-", "_"), finding.message, finding.evidence, level=_LEVELS[finding.severity]
         )
 
-    def _nonfinite(self, infos: Mapping[str, TensorInfo], kind: str) -> Finding | None:
+    def _backward(self, loss: Tensor, retain_graph: bool = False) -> float:
+        """How many seconds the backward pass took."""
+        began = perf_counter()
+        try:
+            torch.autograd.backward(loss, retain_graph=retain_graph)
+        except RuntimeError as error:
+            self.raised(error)
+            raise
+        return perf_counter() - began
+
+    def _nonfinite(self, infos: Mapping[str, TensorInfo], kind: str, *, skipped: bool = False) -> Finding | None:
         self.debug_history.extend(infos.values())
-        return self.report_finding(nonfinite(infos, kind, max(self._step, 0)))
+        finding = nonfinite(infos, kind, max(self._step, 0))
+        if finding is not None and skipped:
+            finding = replace(
+                finding,
+                severity=Severity.INFO,
+                message=f"{finding.message} The scaler skips this step.",
+                recommendations=(),
+            )
+        return self.report_finding(finding)
 
     def _judged(
         self, model: nn.Module, infos: Mapping[str, TensorInfo], norm: float, loss: Tensor | float | None

@@ -51,6 +51,10 @@ class GradientReport(float):
     def get(self, key: str, default: Any = None) -> Any:
         return self._evidence.get(key, default)
 
+    def plain(self) -> dict[str, Any]:
+        """The norm and the anomalies."""
+        return {name: self[name] for name in ("gradient_norm", "gradient_anomalies")}
+
     def __getnewargs__(self) -> tuple[Any, ...]:
         return (float(self), self["gradient_anomalies"], self["parameter_stats"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Self
@@ -65,14 +66,21 @@ class Operation:
         )
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        with torch.no_grad():
-            for at, group in enumerate(optimizer.param_groups):
-                held = [p.grad for p in group["params"] if p.grad is not None and there(p.grad)]
-                if all_finite(held):
-                    continue
-                names = group.get("param_names")
-                for place, parameter in enumerate(group["params"]):
-                    nan, inf = bad_counts(parameter.grad) if parameter.grad is not None else (0, 0)
-                    if nan or inf:
-                        who = names[place] if names else f"parameter {place} of group {at}"
-                        self.anomalies.append(f"{who}: {nan} NaN and {inf} Inf in its gradient")
+        try:
+            with torch.no_grad():
+                self.anomalies += _bad_gradients(optimizer)
+        except Exception as error:  # the step is the user's, and goes on
+            self.anomalies.append(f"the gradients could not be checked: {type(error).__name__}: {error}")
+
+
+def _bad_gradients(optimizer: Optimizer) -> Iterator[str]:
+    for at, group in enumerate(optimizer.param_groups):
+        held = {place: p.grad for place, p in enumerate(group["params"]) if p.grad is not None and there(p.grad)}
+        if all_finite(list(held.values())):
+            continue
+        names = group.get("param_names")
+        for place, gradient in held.items():
+            nan, inf = bad_counts(gradient)
+            if nan or inf:
+                who = names[place] if names else f"parameter {place} of group {at}"
+                yield f"{who}: {nan} NaN and {inf} Inf in its gradient"
