@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 MOST_NODES = 20_000
-"""A longer graph is not looked at."""
+"""A longer graph is not looked at. Torch frees nodes that Python has seen by recursion: 100,000 in a row overflow the
+stack."""
 
 
 @dataclass(slots=True)
@@ -90,7 +91,7 @@ class Node:
 class Graph:
     """Everything that a backward pass from `roots` would go through; `nodes[:len(starts)]` need not be the roots."""
 
-    def __init__(self, roots: Sequence[Any], spans: Sequence[Span] = (), most: int = MOST_NODES) -> None:
+    def __init__(self, roots: Sequence[Any], spans: Sequence[Span] = ()) -> None:
         self.nodes: list[Node] = []
         self.complete = True
         """False where it is too long to be looked at; there are then no nodes."""
@@ -106,7 +107,7 @@ class Graph:
             node = self.nodes[at]
             node.into = [-1 if other is None else self._at(other) for other, _ in node.function.next_functions]
             at += 1
-            if at > most:
+            if at > MOST_NODES:
                 self.nodes, self.starts, self.complete = [], [], False
                 break
         self._users: list[list[int]] | None = None

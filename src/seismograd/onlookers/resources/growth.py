@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from seismograd.onlookers.graph import MOST_NODES, Graph, Node, is_freed
+from seismograd.onlookers.graph import Graph, Node, is_freed
 from seismograd.onlookers.onlooker import Onlooker
 from seismograd.onlookers.resources.variables import Variable, with_graph
 from seismograd.places import Spot, nearest
@@ -23,9 +23,6 @@ _MOST_STEPS = 512
 
 _FIRST_SEARCH = 10
 """After so many steps variables are searched for a chain that backward does not see; then after twice as many."""
-
-_MOST_LONG = 4
-"""So often a graph is followed beyond `MOST_NODES`."""
 
 _MOST_LOOKS = 48
 """So often the variables are looked at because an old graph was met."""
@@ -77,8 +74,7 @@ class Growth(Onlooker):
         self._old: list[int] = []
         """The numbers of the old nodes below the present backward."""
         self._search = _FIRST_SEARCH
-        self._long, self._looks = _MOST_LONG, _MOST_LOOKS
-        self._suspects = False
+        self._looks = _MOST_LOOKS
         self._backward: dict[str, Any] | None = None
         self._kept: dict[str, Any] | None = None
 
@@ -88,9 +84,6 @@ class Growth(Onlooker):
         self._old = []
         if graph is None:
             return
-        if not graph.complete and self._suspects and self._long:
-            self._long -= 1
-            graph = Graph(roots, most=10 * MOST_NODES)
         first, passed = self._ends[-1] if self._ends else 0, len(self._ends)
         self._old = [node.number for node in graph.nodes if 0 <= node.number < first]
         searches = graph.complete and passed in (self._search, self._search + 1)
@@ -121,13 +114,12 @@ class Growth(Onlooker):
 
     def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
         backward, kept, self._backward, self._kept = self._backward, self._kept, None, None
-        self._suspects = backward is not None
         if backward is None and kept is None:
             return None
         return {"backward": backward, "kept": kept, "failed": False}
 
     def restart(self) -> None:
-        self._before, self._now, self._backward, self._suspects = {}, {}, None, False
+        self._before, self._now, self._backward = {}, {}, None
 
     def close(self) -> None:
         self.restart()
