@@ -19,6 +19,8 @@ from seismograd import patches
 from seismograd.by_hand import scalar
 from seismograd.governor import Governor
 from seismograd.lookout import Lookout
+from seismograd.onlookers.resources.holders import Holders
+from seismograd.onlookers.resources.loading import Loading
 from seismograd.probes.gradients import fingerprints
 from seismograd.probes.validation import Evaluations, Validation
 from seismograd.probes.watched import Watched
@@ -133,9 +135,12 @@ class Loop:
         if recorder is not None:
             self._reader.investigate, self._reader.insight = self._investigate, self.insight
             self._lookout.add(SecondLook(self._watched, recorder, self._account))
+        self._lookout.add(Holders(self._watched, self._account))
+        self._lookout.add(Loading(self._watched, self._account))
         self._callers: set[int] = set()  # threads that have called our modules
         self._known_modules: dict[int, tuple[weakref.ref[nn.Module], bool]] = {}
         self._timing = self._reader.timing
+        self._timed = self._timing.last
         self._moments: dict[int, Moment] = {}
         self.step = newest_step
         """The number of the newest step, from 0; -1 before the first."""
@@ -157,7 +162,7 @@ class Loop:
         self._usual: dict[int, tuple[int, int]] = {}  # owner: backwards of its last step, how often in a row
         self._optimizer_began = False
         self._step_began = perf_counter()
-        self._seen_forward = self._unsettled = False
+        self._seen_forward = self._unsettled = self._trains = False
         self._steps_by_itself = False  # a torch optimizer has stepped: so others may be expected to
         self._busy = self._closed = self._asleep = False
         self._thread = get_ident()
@@ -342,12 +347,15 @@ class Loop:
                 self._replayer.evaluation_over()
             self._replayer.module_starts(module, args, kwargs, ours)
         self._lookout.module_starts(module, args, kwargs, ours, trains)
+        self._trains = ours and trains
         if ours:
             self._timing.begin("forward" if trains else "evaluation")
 
     @_safely
     def module_ended(self, module: nn.Module, output: Any) -> None:
         self._forward_ends()
+        if self._trains:
+            self._reader.phase_over("forward")
         if self._replayer is not None:
             self._replayer.module_ended(output)
         self._lookout.module_ended(module, output)
@@ -424,6 +432,7 @@ class Loop:
             if self._replayer is not None:
                 self._replayer.not_ours()
             return
+        self._reader.phase_over("backward")
         self._validation.used(roots)
         self._serial += 1
         self._closed_by_hand = False
@@ -559,6 +568,7 @@ class Loop:
         index = self._index(optimizer)
         self._optimizer_began = False
         self._timing.end("optimizer")
+        self._reader.phase_over("step")
         if self._closure == index:
             if self._evaluations == 0:  # the closure called no backward
                 self._step_closes(index)
@@ -695,6 +705,9 @@ class Loop:
             told = bool(moment.backwards) and moment.backwards == self._told  # by another optimizer's reading
             self._told = moment.backwards
             self._reader.read(owner, moment, self.step if step is None else step, with_loss=not told)
+            if self._timing.last is not self._timed:  # another optimizer's reading of the same moment has no times
+                self._timed = self._timing.last
+                self._lookout.happens("timed", self._timed)
         self._unsettled = True
 
     def _count(self, owner: int) -> None:

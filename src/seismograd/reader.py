@@ -23,7 +23,7 @@ from seismograd.probes.timing import Timing
 from seismograd.probes.watched import Roster, Watched
 from seismograd.protocols import Probe
 from seismograd.readings import Draft, bad_parameters, complete
-from seismograd.records import Origin, Reading
+from seismograd.records import DebugLevel, Origin, Reading
 from seismograd.stats.tensors import all_finite, dense
 
 
@@ -154,6 +154,11 @@ class Reader:
 
     def forget_step(self) -> None:
         self._updates.drop()
+
+    def phase_over(self, phase: str) -> None:
+        """Notes what is held once the `forward`, `backward` or `step` of a sampled step is over."""
+        if self._governor.takes_tables and self._governor.level is not DebugLevel.BASIC:
+            self._try(self._memory, self._memory.after, phase)
 
     # -- the reading ---------------------------------------------------------------------------------------------
 

@@ -13,7 +13,20 @@ import psutil
 from seismograd.memory import accelerator
 from seismograd.memory.limits import limit, machine, tightest, used
 
-__all__ = ["compare", "in_words", "limit", "machine", "percent", "rss", "snapshot", "used", "uss"]
+__all__ = [
+    "compare",
+    "in_words",
+    "limit",
+    "machine",
+    "own",
+    "own_of",
+    "percent",
+    "resident",
+    "rss",
+    "snapshot",
+    "used",
+    "uss",
+]
 
 _BYTES = ("rss", "uss", "cuda_allocated", "cuda_reserved", "cuda_peak")
 _NAMES = {
@@ -75,23 +88,49 @@ def _within(share: float) -> float:
     return min(100.0, max(0.01, round(float(share), 2)))
 
 
-def _resident() -> Callable[[], int]:
-    """The cheapest way to ask for the resident set size."""
+def _asks() -> Callable[[], tuple[int, int]]:
+    """The cheapest way to ask for the resident set size, and for the part of it that belongs to files or is shared."""
     try:
         page = os.sysconf("SC_PAGE_SIZE")
-        int(Path("/proc/self/statm").read_bytes().split()[1])
+        int(Path("/proc/self/statm").read_bytes().split()[2])
     except (OSError, ValueError, IndexError, AttributeError):
-        return lambda: int(psutil.Process().memory_info().rss)
+        return _from_psutil
 
-    def from_statm() -> int:
+    def from_statm() -> tuple[int, int]:
         with open("/proc/self/statm", "rb", buffering=0) as file:
-            return int(file.read(128).split()[1]) * page
+            pages = file.read(128).split()
+        return int(pages[1]) * page, int(pages[2]) * page
 
     return from_statm
 
 
-rss = _resident()
-"""The bytes of this process that are in memory."""
+def _from_psutil() -> tuple[int, int]:
+    memory = psutil.Process().memory_info()
+    return int(memory.rss), int(getattr(memory, "shared", 0))
+
+
+resident = _asks()
+"""The bytes of this process that are in memory, and those of them that are of mapped files or shared memory."""
+
+
+def rss() -> int:
+    """The bytes of this process that are in memory."""
+    return resident()[0]
+
+
+def own() -> int:
+    """As `rss`, without mapped files and shared memory: what was allocated. Microseconds, unlike `uss`."""
+    whole, shared = resident()
+    return whole - shared
+
+
+def own_of(pid: int) -> int | None:
+    """As `own`, of another process of this user's; `None` where it is gone, or the system does not say."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_bytes().split()
+        return (int(pages[1]) - int(pages[2])) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
 
 
 def uss() -> int | None:

@@ -1,36 +1,44 @@
-"""The process's memory, at most once a second."""
+"""The process's memory, and its accelerator's."""
 
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import psutil
-import torch
-
+from seismograd.memory import accelerator, snapshots
 from seismograd.probes.pack import Pack
 
 
 class Memory:
-    """Reads the resident set size, and what the accelerator's allocator holds."""
+    """Reads what is resident, and what the accelerator's allocator holds; on sampled steps also after each phase."""
 
     name: ClassVar[str] = "memory"
 
-    def __init__(self, every: float = 1.0) -> None:
+    def __init__(self, every: float = 0.005) -> None:
         self._every = every
         self._next = 0.0
-        self._process = psutil.Process()
-        accelerator: Any = getattr(torch, "accelerator", None)  # since torch 2.6
-        there = accelerator is not None and accelerator.is_available()
-        self._allocated = getattr(accelerator, "memory_allocated", None) if there else None
+        self._on_accelerator = accelerator.is_there()
+        self._phases: dict[str, float] = {}
 
     def read(self, pack: Pack) -> None:
+        if self._phases:
+            pack.host.update(self._phases)
+            self._phases.clear()
         now = perf_counter()
         if now < self._next:
             return
         self._next = now + self._every
-        pack.host["memory/rss"] = float(self._process.memory_info().rss)
-        if self._allocated is not None:
-            pack.host["memory/allocated"] = float(self._allocated())
+        whole, shared = snapshots.resident()
+        pack.host["memory/rss"] = float(whole)
+        pack.host["memory/own"] = float(whole - shared)
+        if self._on_accelerator:
+            pack.host["memory/allocated"] = float(accelerator.allocated())
+            pack.host["memory/reserved"] = float(accelerator.reserved())
+            pack.host["memory/peak"] = float(accelerator.peak())
+
+    def after(self, phase: str) -> None:
+        """Notes what is held now that a phase (`forward`, `backward`, `step`) is over."""
+        held = accelerator.allocated() if self._on_accelerator else snapshots.rss()
+        self._phases[f"memory/after_{phase}"] = float(held)
 
     def close(self) -> None: ...
