@@ -31,7 +31,8 @@ CATALOGUE = {
     "double-softmax", "loss-input-mismatch", "missing-activation", "broadcast-loss", "batch-mixing", "target-leak",
     "scheduler-order", "unnormalized-input", "unnormalized-target", "label-out-of-range", "class-imbalance",
     "shuffled-labels", "unshuffled-data", "repeated-batch", "duplicate-randomness", "input-drift",
-    "growing-graph",
+    "data-starvation",
+    "growing-graph", "memory-leak",
 }  # fmt: skip
 
 every = pytest.mark.parametrize("detector", DEFAULT, ids=lambda detector: detector.id)

@@ -61,7 +61,9 @@ from seismograd.detectors.numerics.nonfinite_input import NonfiniteInput
 from seismograd.detectors.numerics.nonfinite_loss import NonfiniteLoss
 from seismograd.detectors.numerics.nonfinite_parameter import NonfiniteParameter
 from seismograd.detectors.numerics.precision_underflow import PrecisionUnderflow
+from seismograd.detectors.resources.data_starvation import DataStarvation
 from seismograd.detectors.resources.growing_graph import GrowingGraph
+from seismograd.detectors.resources.memory_leak import MemoryLeak
 from seismograd.protocols import Detector
 
 DEFAULT: tuple[Detector, ...] = (
@@ -96,6 +98,7 @@ DEFAULT: tuple[Detector, ...] = (
     InputDrift(),
     RepeatedBatch(),
     GrowingGraph(),
+    MemoryLeak(),
     BadInitialization(),
     LrJump(),
     LrTooHigh(),
@@ -122,6 +125,7 @@ DEFAULT: tuple[Detector, ...] = (
     ShuffledLabels(),
     ClassImbalance(),
     LossPlateau(),
+    DataStarvation(),
 )
 
 _BY_ID = {detector.id: detector for detector in DEFAULT}

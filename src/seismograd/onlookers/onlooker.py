@@ -86,6 +86,9 @@ class Onlooker:
     def data_came(self, batch: Any, loader: Any) -> None:
         """A `DataLoader`'s iterator gave a batch: `loader` is the iterator."""
 
+    def timed(self, phases: Mapping[str, float]) -> None:
+        """A reading has been made: `phases` are its times in seconds, as in `time/step`, without the `time/`."""
+
     def seeded(self, seed: int) -> None:
         """`torch.manual_seed(seed)` was called."""
 
