@@ -105,7 +105,7 @@ def test_all_of_them_at_once(tmp_path):
             model(torch.ones(2, 4)).sum().backward()
     assert json.loads(trace.read_text())["traceEvents"]
     assert debugger.debug_metrics[-1].name == "inner"
-    assert debugger.profiles[0]["verdict"]
+    assert debugger.profiles[0].verdict
 
 
 def test_memory_is_followed_from_step_to_step(debugger, monkeypatch):

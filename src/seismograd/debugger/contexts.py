@@ -59,7 +59,7 @@ def detecting(debugger: PyTorchDebugger, on: bool) -> Iterator[PyTorchDebugger]:
 def profiled(
     debugger: PyTorchDebugger, on: bool, output_file: str | os.PathLike[str] | None, options: Mapping[str, Any]
 ) -> Iterator[PyTorchDebugger]:
-    """What the profiler saw becomes an event, the table and the verdict stay in `profiles`."""
+    """What the profiler saw becomes an event, and stays in `profiles`."""
     if not on:
         yield debugger
         return
@@ -70,10 +70,9 @@ def profiled(
             yield debugger
     finally:
         debugger.profilers -= 1
-        if profile.result is not None:
-            told = profile.result.to_dict()
-            debugger.profiles.append(told)
-            debugger.log_debug_event("profile", told["verdict"], {"file": told["file"]})
+        if profile.result is not None and profile.result.verdict:  # one within another has none of its own
+            debugger.profiles.append(profile.result)
+            debugger.log_debug_event("profile", " ".join(profile.result.verdict), {"trace": profile.result.trace})
 
 
 @contextmanager

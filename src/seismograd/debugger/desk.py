@@ -42,6 +42,7 @@ from seismograd.errors import ErrorHandlingDebuggingSystem
 from seismograd.judge import Judge, ranked
 from seismograd.logger import LogLevel
 from seismograd.memory import snapshots
+from seismograd.profiling import ProfileResult
 from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, rank
 from seismograd.reports.report import build_report, write_report
 from seismograd.stats.describe import TensorInfo, describe
@@ -92,7 +93,8 @@ class PyTorchDebugger:
         self.debug_metrics: deque[OperationMetrics] = deque(maxlen=history)
         self.debug_history: deque[TensorInfo] = deque(maxlen=history)
         """The tensors that were analysed."""
-        self.profiles: deque[dict[str, Any]] = deque(maxlen=100)
+        self.profiles: deque[ProfileResult] = deque(maxlen=min(history, 100))
+        """What profilers saw: `print(debugger.profiles[-1])` shows the tables and the verdict."""
         self.forward_layers: list[dict[str, Any]] = []
         """What the last `debug_forward_pass` saw, layer by layer."""
         self.operations: list[Operation] = []
@@ -118,12 +120,17 @@ class PyTorchDebugger:
     autograd_anomaly_detection = anomaly_detection
 
     def profiling(
-        self, enabled: bool | None = None, output_file: str | os.PathLike[str] | None = None, **options: Any
+        self,
+        enabled: bool | str | os.PathLike[str] | None = None,
+        output_file: str | os.PathLike[str] | None = None,
+        **options: Any,
     ) -> Context:
         """`torch.profiler` inside; a Chrome trace in `output_file`, a table and a verdict in `profiles[-1]`.
 
-        `options` are those of `seismograd.profiling.Profile`.
+        `options` are those of `seismograd.profiling.Profile`. The file may come first.
         """
+        if isinstance(enabled, (str, os.PathLike)):
+            enabled, output_file = None, enabled
         on = _first_said(enabled, self.said.profile)
         return Reentrant(lambda: contexts.profiled(self, on, output_file, options))
 
@@ -355,7 +362,7 @@ class PyTorchDebugger:
             memory=self.memory_snapshots,
             performance={
                 "operations": [asdict(metrics) for metrics in self.debug_metrics],
-                "profiles": list(self.profiles),
+                "profiles": [profile.to_dict() for profile in self.profiles],
                 "layers": self.forward_layers,
             },
         )
