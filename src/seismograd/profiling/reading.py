@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-MOST_EVENTS = 500_000
+MOST_EVENTS = 300_000
 """So many events are added up; a profile that records by itself stops long before."""
 
 _BACKWARD = "autograd::engine::evaluate_function: "
@@ -62,7 +62,7 @@ class Totals:
     full_precision: int = 0
     """Of the device's, in matrix products and convolutions of float32."""
     between: int = 0
-    """From the first op to the last on the busiest thread, without ops: Python, mostly."""
+    """From the first event to the last of a thread, without ops and waiting for data: Python, mostly."""
 
 
 class _Open:
@@ -78,12 +78,17 @@ class _Open:
         """Set where the event is the call of a module."""
         self.is_op = True
 
+    @property
+    def fills(self) -> bool:
+        """Whether its time is not spent between ops: waiting for data is not, either."""
+        return self.is_op or self.phase == "data"
+
 
 def add_up(events: Iterable[Any], marks: Mapping[str, tuple[str, str]]) -> Totals:
     """Adds up the raw events of `torch.profiler`, which come in the order of their starts; `marks` are of modules."""
     totals = Totals()
     threads: dict[int, list[_Open]] = defaultdict(list)
-    spans: dict[int, list[int]] = {}  # by thread: first start, last end, time in outermost ops
+    spans: dict[int, list[int]] = {}  # by thread: first start, last end, time filled
     makers: dict[
         tuple[int, int], Module | None
     ] = {}  # by thread and sequence number: where a node of autograd was made
@@ -102,13 +107,14 @@ def add_up(events: Iterable[Any], marks: Mapping[str, tuple[str, str]]) -> Total
         name, thread, start = event.name(), event.start_thread_id(), event.start_ns()
         open_ = threads[thread]
         while open_ and open_[-1].end <= start:
-            _close(open_, totals, spans.setdefault(thread, [start, start, 0]))
+            _close(open_, totals, spans[thread])
         if name == "[memory]":
             if open_ and event.nbytes() > 0:
                 owner = next((each.name for each in reversed(open_) if each.is_op), None)
                 if owner is not None:
                     totals.ops.setdefault(owner, Op()).allocated += event.nbytes()
             continue
+        spans.setdefault(thread, [start, start, 0])
         length = event.duration_ns()
         above = open_[-1] if open_ else None
         entry = _Open(name, start, start + length, above.at if above else None, above.phase if above else None)
@@ -129,7 +135,7 @@ def add_up(events: Iterable[Any], marks: Mapping[str, tuple[str, str]]) -> Total
         open_.append(entry)
     for thread, open_ in threads.items():
         while open_:
-            _close(open_, totals, spans.setdefault(thread, [open_[-1].start, open_[-1].start, 0]))
+            _close(open_, totals, spans[thread])
     totals.between = max((last - first - inside for first, last, inside in spans.values()), default=0)
     _add_device(totals, on_device, launched)
     return totals
@@ -167,10 +173,10 @@ def _close(open_: list[_Open], totals: Totals, span: list[int]) -> None:
     if above is not None:
         above.children += length
     span[1] = max(span[1], entry.end)
+    if entry.fills and not any(each.fills for each in open_):
+        span[2] += length
     if entry.is_op:
         totals.ops[entry.name].own += own
-        if above is None or not any(each.is_op for each in open_):
-            span[2] += length
     module = entry.module
     if module is not None:
         if entry.phase != "backward":

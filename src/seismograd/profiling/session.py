@@ -28,8 +28,11 @@ from seismograd.profiling.tables import summarise
 
 Schedule = Literal["auto"] | None | tuple[int, int, int] | tuple[int, int, int, int]
 
-STEPS, SECONDS, AT_MOST = 20, 3.0, 30.0
-"""Left to itself, a profile records so many steps, or the steps of so many seconds, and never more than the last."""
+STEPS, FEW, SHORT = 20, 3, 0.3
+"""Left to itself, a profile records so many steps; so few if they take longer than that, in seconds. An event takes
+tens of microseconds to be read, and there may be a few hundred thousand in a second."""
+LONG, AT_MOST = 2.0, 30.0
+"""Seconds: without a step, and before the end of one."""
 
 _lock = threading.Lock()
 _open: list[Profile] = []
@@ -42,8 +45,8 @@ class Profile:
     `output_file` may end in `.json` or `.json.gz`; Perfetto (ui.perfetto.dev) and chrome://tracing open it. Without it
     there is only the result.
 
-    `schedule` says which steps are recorded. `"auto"`: all of a short block; of a long one the first 20 steps, or those
-    of the first 3 seconds. `None`: everything. `(wait, warmup, active)` or `(wait, warmup, active, repeat)`: as in
+    `schedule` says which steps are recorded. `"auto"`: all of a short block; of a long one the first 20 steps, or 3 if
+    they take long. `None`: everything. `(wait, warmup, active)` or `(wait, warmup, active, repeat)`: as in
     `torch.profiler.schedule`; each further cycle is written to a file of its own, the result is of the last one.
     Steps are those of the optimizer; with `steps_from_optimizer=False` call `profile.step()`.
 
@@ -117,10 +120,11 @@ class Profile:
         self._cycles, self._began_at_step = 0, 0
         self._entered = perf_counter()
         self._hook = register_optimizer_step_post_hook(self._stepped) if self.steps_from_optimizer else None
-        self._marks = Marks(self._at_boundary)
+        self._marks = Marks(self._model_called)
+        self._calls = False
         try:
             self._go_on()
-        except BaseException:
+        except BaseException:  # Ctrl-C
             self._depth = 0
             self._let_go()
             raise
@@ -156,14 +160,20 @@ class Profile:
     def _stepped(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
         if threading.get_ident() != self._thread:
             return
-        if self._due:  # nothing called a module since the last step
-            self._at_boundary()
         self._steps[id(optimizer)] = self._steps.get(id(optimizer), 0) + 1
         self._due = True
+        if not self._calls or self._torchs is None:  # else before the next call of a model, outside of the optimizer
+            self._at_boundary()
+        self._calls = False
+
+    def _model_called(self) -> None:
+        if threading.get_ident() == self._thread:
+            self._calls = True
+            self._at_boundary()
 
     def _at_boundary(self) -> None:
-        """Before a model is called for a new step: what the schedule says is done here, outside of the optimizer."""
-        if threading.get_ident() != self._thread or self._over:
+        """Between two steps: does what the schedule says."""
+        if self._over:
             return
         due, self._due = self._due, False
         if self.schedule is None or (self.schedule == "auto" and self._torchs is None):
@@ -174,16 +184,13 @@ class Profile:
             self._go_on()
 
     def _stop_if_long(self, due: bool) -> None:
-        lasted = perf_counter() - self._began
-        at_step = due or not self._steps
-        if (at_step and (self._step >= STEPS or lasted >= SECONDS)) or lasted >= AT_MOST:
-            many = (
-                f"the first {self._step} steps ({in_words(lasted)})" if self._step else f"the first {in_words(lasted)}"
-            )
+        lasted, steps = perf_counter() - self._began, self._step
+        enough = steps >= STEPS or (steps >= FEW and lasted >= SHORT) if steps else lasted >= LONG
+        if (enough and due) or (enough and not steps) or lasted >= AT_MOST:
+            many = f"the first {steps} steps ({in_words(lasted)})" if steps else f"the first {in_words(lasted)}"
             self._notes.append(f"Recorded are {many}: `schedule=None` records everything, a tuple other steps.")
             self._end()
             self._over = True
-            self._marks.close()
 
     def _go_on(self) -> None:
         """Begins or ends what begins or ends at this step."""
@@ -192,8 +199,6 @@ class Profile:
             self._end(discard=self._kind == "warmup")
         if want is None:
             self._over = self._is_past()
-            if self._over:
-                self._marks.close()
         elif self._torchs is None:
             self._kind = want
             self._begin()
@@ -222,14 +227,24 @@ class Profile:
         if _somebody_profiles():
             self._notes.append("torch.profiler was at work already, and there is room for one only.")
             return
-        activities, self._device = _activities()
-        profiler: Any = torch.profiler.profile(activities=activities, **self._settings)
+        try:
+            activities, self._device = _activities()
+            profiler: Any = torch.profiler.profile(activities=activities, **self._settings)
+            with quietly():
+                spare = torch.empty(1)
+                profiler.__enter__()
+                del spare  # the first memory from before that is freed is told of in the log: here nobody sees it
+        except Exception as error:
+            self._failed("start", error)
+            return
         self._marks.open()
-        with quietly():
-            spare = torch.empty(1)
-            profiler.__enter__()
-            del spare  # the first memory from before that is freed is told of in the log: here nobody sees it
         self._torchs, self._began, self._began_at_step = profiler, perf_counter(), self._step
+
+    def _failed(self, what: str, error: Exception) -> None:
+        text = f"torch.profiler did not {what} ({type(error).__name__}: {error})."
+        self._notes.append(text)
+        self._over = True
+        complain(f"seismograd: {text}")
 
     def _end(self, *, discard: bool = False) -> None:
         """Ends the recording, writes the trace, then reads it."""
@@ -239,8 +254,12 @@ class Profile:
         if not _profiler_enabled():
             self._notes.append("Another torch.profiler was started inside the block and took over; ours shows nothing.")
             return
-        with quietly():
-            profiler.__exit__(None, None, None)
+        try:
+            with quietly():
+                profiler.__exit__(None, None, None)
+        except Exception as error:
+            self._failed("stop", error)
+            return
         if discard:
             return
         path = self._path()

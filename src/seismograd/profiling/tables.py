@@ -31,7 +31,7 @@ def summarise(
     used = device if totals.device else None
     ops = _ops(totals, lines, seconds, used)
     modules = _modules(totals, seconds, used)
-    costs = _lines(lines, seconds) if lines is not None else []
+    costs = _lines(lines, seconds) if lines is not None and ops else []
     phases = _phases(totals, seconds)
     figures = Figures(
         seconds,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-_NAME = re.compile(rb'("name": ")([^\n]*?)(", "pid": )')
+_NAME = re.compile(rb'("cat": "[^"\n]*",\s+"name": ")(.*?)(",\s+"pid": )', re.DOTALL)
 
 
 def check(path: Path) -> None:
@@ -50,7 +50,7 @@ def _mended(data: bytes) -> bytes:
 
 def _escaped(match: re.Match[bytes]) -> bytes:
     first, name, last = match.groups()
-    if b'"' not in name and b"\\" not in name:
+    if b'"' not in name and b"\\" not in name and b"\n" not in name:
         return match.group()
     try:
         json.loads(b'"' + name + b'"')

@@ -75,7 +75,9 @@ def _dearest(figures: Figures) -> Iterator[str]:
 
 def _line(figures: Figures) -> Iterator[str]:
     line = max(figures.lines, key=lambda each: each.share, default=None)
-    if line is not None and line.share >= _STEPS:
+    if line is None or line.share < _STEPS:
+        return
+    if all(abs(line.share - figures.phases.get(phase, 0.0)) > 0.05 for phase in ("data", "optimizer")):  # told already
         yield f"The dearest line is {line.file}:{line.line} with {percent(line.share)}: `{line.code}`."
 
 
