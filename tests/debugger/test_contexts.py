@@ -119,6 +119,41 @@ def test_memory_is_followed_from_step_to_step(debugger, monkeypatch):
     assert [snapshot["label"] for snapshot in debugger.memory_snapshots] == ["begin", "step", "step", "step", "end"]
 
 
+def leaky(model, steps, each):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    history = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(torch.randn(8, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        history.append(each(loss))
+    return history
+
+
+def test_a_leak_inside_of_memory_tracking_is_named(debugger):
+    with debugger.memory_tracking():
+        leaky(nn.Linear(4, 2), 80, lambda loss: loss)
+    finding = next(finding for finding in debugger.findings if finding.id == "memory-leak")
+    assert "history" in finding.message
+    assert finding.where.code == "history.append(each(loss))"
+    assert [event["event_type"] for event in debugger.debug_events].count("memory_leak") == 1
+
+
+def test_numbers_that_are_kept_are_no_leak(debugger):
+    with debugger.memory_tracking():
+        leaky(nn.Linear(4, 2), 80, lambda loss: loss.item())
+    assert debugger.findings == []
+
+
+def test_a_leak_from_call_to_call_of_profile_memory_is_named(debugger):
+    model, kept = nn.Linear(4, 2), []
+    for at in range(80):
+        kept.append(model(torch.randn(8, 4)).mean())
+        told = debugger.profile_memory(f"batch {at}")
+    assert any("kept" in leak for leak in told["memory_leaks"])
+
+
 def test_an_operation_tells_of_bad_gradients_that_a_step_used(tmp_path):
     debugger = sg.PyTorchDebugger(debug_mode=sg.DebugMode.GRADIENT_CHECKING, log_dir=tmp_path)
     model = nn.Linear(4, 2)

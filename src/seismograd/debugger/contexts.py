@@ -13,6 +13,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from seismograd.debugger.operations import Operation
+from seismograd.debugger.tracking import MemoryTrack
 from seismograd.logger import LogLevel
 from seismograd.profiling import Profile
 
@@ -77,18 +78,23 @@ def profiled(
 
 @contextmanager
 def memory_tracked(debugger: PyTorchDebugger, on: bool) -> Iterator[PyTorchDebugger]:
-    """A snapshot before, one after, and one a second at most at the steps between."""
+    """A snapshot before, one after, and one a second at most at the steps between; a leak becomes a finding."""
     if not on:
         yield debugger
         return
     debugger.snap("begin")
-    taken = perf_counter()
+    taken, track = perf_counter(), MemoryTrack()
 
     def stepped(*_: Any) -> None:
         nonlocal taken
-        if perf_counter() - taken >= 1.0:
-            debugger.snap("step")
-            taken = perf_counter()
+        try:
+            debugger.leaks(track)
+            if perf_counter() - taken >= 1.0:
+                debugger.snap("step")
+                taken = perf_counter()
+        except Exception as error:  # the step is the user's, and goes on
+            handle.remove()
+            debugger.log_debug_event("blind_probe", f"memory is not followed on: {type(error).__name__}: {error}")
 
     handle = register_optimizer_step_post_hook(stepped)
     try:

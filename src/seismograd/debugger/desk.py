@@ -36,6 +36,7 @@ from seismograd.debugger.journal import Journal
 from seismograd.debugger.modes import DebugMode, SaidSwitches, Switches
 from seismograd.debugger.operations import Operation, OperationMetrics
 from seismograd.debugger.summary import OF_GRADIENTS, summary_of
+from seismograd.debugger.tracking import MemoryTrack
 from seismograd.debugger.usage import memory_of
 from seismograd.detectors import by_id
 from seismograd.errors import ErrorHandlingDebuggingSystem
@@ -108,6 +109,7 @@ class PyTorchDebugger:
         self._judge = Judge([by_id("gradient-explosion"), by_id("gradient-vanishing")])
         self._seen_by_watches: dict[tuple[Any, ...], Finding] = {}
         self._models: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
+        self._track = MemoryTrack()
         self._step = -1
 
     # -- contexts ------------------------------------------------------------------------------------------------
@@ -135,7 +137,8 @@ class PyTorchDebugger:
         return Reentrant(lambda: contexts.profiled(self, on, output_file, options))
 
     def memory_tracking(self, enabled: bool | None = None) -> Context:
-        """Snapshots of the memory before, after and, at most one a second, at the steps between."""
+        """Snapshots of the memory before, after and, one a second at most, at the steps between; what leaks from step
+        to step is found and named."""
         on = _first_said(enabled, self.said.memory)
         return Reentrant(lambda: contexts.memory_tracked(self, on))
 
@@ -288,14 +291,14 @@ class PyTorchDebugger:
         return list(self._snapshots)
 
     def profile_memory(self, name: str = "") -> dict[str, Any]:
-        """A snapshot of the memory, kept under this name, and what has leaked since the first one, as sentences."""
+        """A snapshot of the memory, kept under this name, and what leaks from one call to the next, as sentences."""
         taken = self.snap(name)
         accelerated = taken["cuda_reserved"] or taken["cuda_allocated"]
         return {
             **taken,
             "cpu_memory": taken["cpu_memory_percent"],
             "gpu_memory": taken["cuda_allocated"] / 2**20 if accelerated else None,
-            "memory_leaks": [],
+            "memory_leaks": self.leaks(self._track),
         }
 
     def profile_memory_usage(self, model: nn.Module, optimizer: Optimizer | None = None) -> dict[str, Any]:
@@ -436,6 +439,15 @@ class PyTorchDebugger:
         norms = beyond(describe_gradients(model), threshold, vanishing=vanishing)
         self.report_finding(out_of_bounds(norms, threshold, max(self._step, 0), vanishing=vanishing))
         return list(norms)
+
+    def leaks(self, track: MemoryTrack) -> list[str]:
+        """What leaks, as this track knows by now; it is told at its first time."""
+        known = {finding.key for finding in self._judge.findings}
+        found = track.look()
+        for finding in found:
+            if finding.key not in known:
+                self.report_finding(finding)
+        return [finding.message for finding in found]
 
     def snap(self, label: str) -> dict[str, Any]:
         """Takes a snapshot of the memory, and keeps it."""
