@@ -224,3 +224,19 @@ def test_torch_save_is_put_back():
     with sg.watch(model, sinks=[]):
         assert torch.save is not save
     assert torch.save is torch.serialization.save is save
+
+
+def test_what_the_watch_does_is_no_phase_of_the_loop():
+    timing = Timing()
+    began = perf_counter()
+    timing.ours_begins()
+    sleep(NAP)
+    timing.begin("forward")
+    sleep(NAP)
+    taken = timing.ours_ended()
+    timing.end("forward")
+    pack = Pack()
+    timing.read(pack)
+    assert 2 * NAP <= taken <= perf_counter() - began
+    assert pack.host["time/watch"] == pytest.approx(taken)
+    timing.close()

@@ -40,10 +40,10 @@ class Timing:
 
     def restart(self) -> None:
         """Forgets what was added up: nobody looked for a while."""
-        self._phase = "rest"
+        self._phase, self._ours = "rest", False
         self._before: list[str] = []
         self._fetched, self._looked = 0.0, False
-        self._began = self._since = perf_counter()
+        self._began = self._since = self._ours_began = perf_counter()
         self._clear()
 
     def _clear(self) -> None:
@@ -59,7 +59,7 @@ class Timing:
     # -- what goes on --------------------------------------------------------------------------------------------
 
     def begin(self, phase: str) -> None:
-        self._charge(self._phase)
+        self._charge("watch" if self._ours else self._phase)
         if phase == "data":
             self._settle_fetched()
         elif phase == "forward":
@@ -75,7 +75,7 @@ class Timing:
         """The phase is over, and whatever began inside it and did not say when it ended."""
         if phase != self._phase and phase not in self._before:
             return
-        spent = self._charge(self._phase)
+        spent = self._charge("watch" if self._ours else self._phase)
         while True:
             over, self._phase = self._phase, self._before.pop()
             if over in _AWAY:
@@ -86,12 +86,15 @@ class Timing:
             self._fetched += spent
 
     def ours_begins(self) -> None:
-        """From here on it is the watch that works."""
+        """From here on it is the watch that works: what begins or ends meanwhile does so when it is through."""
         self._charge(self._phase)
+        self._ours, self._ours_began = True, self._since
 
     def ours_ended(self) -> float:
         """How long it worked."""
-        return self._charge("watch")
+        self._ours = False
+        self._charge("watch")
+        return self._since - self._ours_began
 
     def _charge(self, phase: str) -> float:
         now = perf_counter()
@@ -111,7 +114,7 @@ class Timing:
     # -- the reading ---------------------------------------------------------------------------------------------
 
     def read(self, pack: Pack) -> None:
-        self._charge("watch")  # a reading is made by the watch
+        self._charge("watch" if self._ours else self._phase)
         self._settle_fetched()
         spent, known = self._spent, self._known
         whole = self._since - self._began
