@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from time import perf_counter
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from torch import Tensor, nn
 
 from seismograd.memory.sites import Site, Source, Tail, growth, in_loop, source_of
-from seismograd.memory.walk import Container, Key, Node, Walk
+from seismograd.memory.walk import Container, Key, Node, Walk, plain
 from seismograd.memory.weights import SAMPLE, Weight, storages, weigh
 from seismograd.places import is_users, shown
 
@@ -169,7 +169,7 @@ class _Teller:
             return node.label.removeprefix(".")
         if node.sort in ("closure", "default") and node.function is not None:
             what = "held by function" if node.sort == "closure" else "default argument of"
-            return f"{what} `{_plain(node.function.__qualname__)}`"
+            return f"{what} `{plain(node.function.__qualname__)}`"
         named = next((each for each in _upwards(node) if not each.label.startswith("[")), node)
         if named.sort in ("closure", "default") and named is not node:
             return self._scope(named)
@@ -177,9 +177,9 @@ class _Teller:
             what = "attribute of class" if named.sort == "class" else "attribute of"
             return f"{what} `{named.holder.__name__}`"
         if node.root.scope == "local":
-            return f"local of `{_plain(node.root.owner)}`"
+            return f"local of `{plain(node.root.owner)}`"
         if node.root.scope == "global":
-            return f"global of {_short(node.root.file)}"
+            return "global"
         return f"attribute of `{node.root.owner}`"
 
     def _module(self, container: Container) -> str | None:
@@ -238,9 +238,11 @@ class _Teller:
         if container.kind == "hooks":
             wanted = node.label.removeprefix(".")
             names = (wanted, wanted.replace("full_", ""))
-            return next((site for source in files for site in source.hooks if site.how in names), None)
+            sites = [site for source in files for site in source.hooks if site.how in names]
+            newest = getattr(next(iter(_newest(container)), None), "__code__", None)
+            return min(sites, key=lambda site: (not _registers(site, newest), self._away(site)), default=None)
         if container.kind == "threads":
-            return next((site for source in files for site in source.threads), None)
+            return min((site for source in files for site in source.threads), key=self._away, default=None)
         if container.kind == "cache":
             return None
         found = [
@@ -251,6 +253,16 @@ class _Teller:
             if site.tail.fits(tail) and (rank := _rank(site, node)) is not None
         ]
         return min(found, key=lambda each: each[:2], default=(0, 0, None))[2]
+
+    def _away(self, site: Site) -> int:
+        """How far a line is from what runs now: 0 in a loop of a live frame."""
+        if (site.file, site.function) not in self._walk.running:
+            return 2
+        return 0 if site.loops else 1
+
+    def _goes_on(self, site: Site) -> bool:
+        """Whether a line may run again: not one before or after the loops of a function that is called once."""
+        return bool(site.loops) or self._walk.running.get((site.file, site.function), True)
 
     def _made(self, node: Node, tails: list[Tail], files: list[Source]) -> Site | None:
         sites = [
@@ -267,10 +279,11 @@ class _Teller:
         for source in files:
             for tail in tails:
                 for each in source.shrinks:
-                    if each.tail.name == tail.name and each.tail.fits(tail) and _rank(each, node) is not None:
+                    if each.tail.fits(tail) and _rank(each, node) is not None and self._goes_on(each):
                         return True
                 for each in source.made:
-                    if each.tail.fits(tail) and _rank(each, node) is not None and _is_anew(each, tail, site):
+                    anew = each.tail.fits(tail) and _rank(each, node) is not None and _is_anew(each, tail, site)
+                    if anew and self._goes_on(each):
                         return True
         return False
 
@@ -279,6 +292,15 @@ class _Teller:
         if not tails or any(file.startswith("<") for file in self._walk.files):
             return None
         return any((tail.name, tail.attribute) in source.reads for source in files for tail in tails)
+
+
+def _registers(site: Site, code: CodeType | None) -> bool:
+    """Whether this line registers the hook with this code: by its name, or written there as a lambda."""
+    if code is None:
+        return False
+    return site.value.rpartition(".")[2] == code.co_name or (
+        site.file == code.co_filename and site.line == code.co_firstlineno
+    )
 
 
 def _is_anew(made: Site, tail: Tail, site: Site | None) -> bool:
@@ -296,7 +318,7 @@ def _rank(site: Site, node: Node) -> int | None:
     """How surely a line speaks of this container: 0 is sure, `None` not at all."""
     named = next((each for each in _upwards(node) if not each.label.startswith("[")), node)
     if named.function is not None:
-        inside = _plain(named.function.__qualname__)
+        inside = plain(named.function.__qualname__)
         same = site.file == named.function.__code__.co_filename
         if not same:
             return None
@@ -305,14 +327,10 @@ def _rank(site: Site, node: Node) -> int | None:
         return 0 if site.owner in {kind.__name__ for kind in named.holder.__mro__} else 2
     if site.file != node.root.file:
         return 3 if node.root.scope == "global" else None
-    inside = _plain(node.root.owner) if node.root.scope == "local" else ""
+    inside = plain(node.root.owner) if node.root.scope == "local" else ""
     if site.function == inside:
         return 0
     return 1 if site.function.startswith(inside) else 2
-
-
-def _plain(name: str) -> str:
-    return name.replace(".<locals>", "")
 
 
 def _short(file: str | None) -> str | None:

@@ -148,6 +148,8 @@ class Walk:
     complete: bool = True
     files: dict[str, None] = field(default_factory=dict)
     """The files of the user's code that was met, those of the live frames first."""
+    running: dict[tuple[str, str], bool] = field(default_factory=dict)
+    """By file and name, the functions of live frames, and whether they are called again and again."""
     tensors: dict[int, Node] = field(default_factory=dict)
     """By id, how a tensor is reached."""
     aliases: dict[int, set[str]] = field(default_factory=dict)
@@ -203,7 +205,9 @@ class Walk:
         """The frames, and whether one above them calls them again and again."""
         passing = False
         for frame in frames:
-            self.files.setdefault(frame.f_code.co_filename)
+            code = frame.f_code
+            self.files.setdefault(code.co_filename)
+            self.running[code.co_filename, plain(code.co_qualname)] = passing
             yield frame, passing
             passing = passing or (frame is not frames[-1] and in_loop(frame))
 
@@ -402,6 +406,11 @@ class Walk:
         for name, value in _slots(thing):
             self._meet(value, node.below(f".{name}", holder=kind), thing)
         self._meet(kind, node.below("(class)"))
+
+
+def plain(name: str) -> str:
+    """A function's qualified name as the source has it; nothing for a module's own code."""
+    return "" if name == "<module>" else name.replace(".<locals>", "")
 
 
 def _first(root: Root, name: str) -> Node:
