@@ -21,11 +21,13 @@ from seismograd.governor import Governor
 from seismograd.lookout import Lookout
 from seismograd.onlookers.resources.holders import Holders
 from seismograd.onlookers.resources.loading import Loading
+from seismograd.onlookers.resources.pace import Pace
 from seismograd.probes.gradients import fingerprints
 from seismograd.probes.validation import Evaluations, Validation
 from seismograd.probes.watched import Watched
 from seismograd.reader import Measured, Moment, Reader, scale_of
 from seismograd.records import Origin, Reading
+from seismograd.replay.exhaustion import Exhaustion
 from seismograd.replay.recorder import Call, Recorder
 from seismograd.replay.replayer import Capture, Replayer
 from seismograd.replay.second_look import SecondLook
@@ -135,8 +137,10 @@ class Loop:
         if recorder is not None:
             self._reader.investigate, self._reader.insight = self._investigate, self.insight
             self._lookout.add(SecondLook(self._watched, recorder, self._account))
+        self._lookout.add(Exhaustion(self._watched, recorder, self._account))
         self._lookout.add(Holders(self._watched, self._account))
         self._lookout.add(Loading(self._watched, self._account))
+        self._lookout.add(Pace(self._watched, self._reader.timing))
         self._callers: set[int] = set()  # threads that have called our modules
         self._known_modules: dict[int, tuple[weakref.ref[nn.Module], bool]] = {}
         self._timing = self._reader.timing
@@ -277,6 +281,12 @@ class Loop:
         self._end_validation()
         self._reader.land()
 
+    @_said
+    @_safely
+    def failed(self, error: BaseException) -> None:
+        """The run ends with this error: what it means is told."""
+        self._lookout.failed(self.step + 1, error)
+
     def close(self) -> None:
         """Reads what is still open, and takes every hook and patch away."""
         try:
@@ -366,6 +376,8 @@ class Loop:
         if self._replayer is not None:
             self._replayer.module_failed()
         self._lookout.module_failed()
+        if (error := sys.exception()) is not None:
+            self._lookout.forward_failed(error)
 
     def _forward_ends(self) -> None:
         self._timing.end("forward")

@@ -31,8 +31,8 @@ CATALOGUE = {
     "double-softmax", "loss-input-mismatch", "missing-activation", "broadcast-loss", "batch-mixing", "target-leak",
     "scheduler-order", "unnormalized-input", "unnormalized-target", "label-out-of-range", "class-imbalance",
     "shuffled-labels", "unshuffled-data", "repeated-batch", "duplicate-randomness", "input-drift",
-    "data-starvation",
-    "growing-graph", "memory-leak",
+    "data-starvation", "slow-step",
+    "growing-graph", "memory-leak", "memory-pressure",
 }  # fmt: skip
 
 every = pytest.mark.parametrize("detector", DEFAULT, ids=lambda detector: detector.id)

@@ -64,6 +64,8 @@ from seismograd.detectors.numerics.precision_underflow import PrecisionUnderflow
 from seismograd.detectors.resources.data_starvation import DataStarvation
 from seismograd.detectors.resources.growing_graph import GrowingGraph
 from seismograd.detectors.resources.memory_leak import MemoryLeak
+from seismograd.detectors.resources.memory_pressure import MemoryPressure
+from seismograd.detectors.resources.slow_step import SlowStep
 from seismograd.protocols import Detector
 
 DEFAULT: tuple[Detector, ...] = (
@@ -99,6 +101,7 @@ DEFAULT: tuple[Detector, ...] = (
     RepeatedBatch(),
     GrowingGraph(),
     MemoryLeak(),
+    MemoryPressure(),
     BadInitialization(),
     LrJump(),
     LrTooHigh(),
@@ -126,6 +129,7 @@ DEFAULT: tuple[Detector, ...] = (
     ClassImbalance(),
     LossPlateau(),
     DataStarvation(),
+    SlowStep(),
 )
 
 _BY_ID = {detector.id: detector for detector in DEFAULT}

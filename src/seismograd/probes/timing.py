@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter, thread_time
 from typing import Any, ClassVar
 
@@ -33,7 +33,7 @@ class Timing:
 
     def __init__(self) -> None:
         self._known = set(_ALWAYS)
-        self._collector = Collector()
+        self._collector = Collector(lambda: self._ours)
         self.last: Mapping[str, float] = {}
         """The phases of the newest reading, in seconds, without the `time/`."""
         self.restart()
@@ -141,9 +141,10 @@ class Timing:
 
 
 class Collector:
-    """Adds up the seconds that Python's garbage collection takes."""
+    """Adds up the seconds that Python's garbage collection takes, but for those in which the watch is at work."""
 
-    def __init__(self) -> None:
+    def __init__(self, ours: Callable[[], bool]) -> None:
+        self._ours = ours
         self.seconds = 0.0
         self.spot: Spot | None = None
         self._longest = self._began = 0.0
@@ -154,7 +155,7 @@ class Collector:
 
     def _heard(self, phase: str, info: Mapping[str, Any]) -> None:
         if phase == "start":
-            self._began = perf_counter()
+            self._began = 0.0 if self._ours() else perf_counter()
             return
         if not self._began:
             return
@@ -167,4 +168,4 @@ class Collector:
     def close(self) -> None:
         if self._heard in gc.callbacks:
             gc.callbacks.remove(self._heard)
-        self.spot = None
+        self._ours, self.spot = bool, None
