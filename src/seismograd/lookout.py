@@ -109,6 +109,13 @@ class Lookout:
     def backward_failed(self, step: int, error: BaseException) -> None:
         self._tell_now(step, lambda onlooker: onlooker.backward_failed(error))
 
+    def forward_failed(self, error: BaseException) -> None:
+        self._tell("forward_failed", error, everyone=True)
+
+    def failed(self, step: int, error: BaseException) -> None:
+        """The run ends with an error."""
+        self._tell_now(step, lambda onlooker: onlooker.failed(error))
+
     def _tell_now(self, step: int, ask: Callable[[Onlooker], Mapping[str, Any] | None]) -> None:
         facts: dict[str, Mapping[str, Any]] = {}
         for onlooker in list(self._onlookers):

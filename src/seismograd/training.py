@@ -194,10 +194,17 @@ class TrainingDebugger:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if isinstance(error, Exception):
+            self.failed(error)
         if error is not None:  # Ctrl-C and sys.exit() end a run, they do not break it
             exception = f"{type(error).__name__}: {error}".rstrip(": ")
             self.ended({"code": _exit_code(error), "exception": exception}, crashed=isinstance(error, Exception))
         self.close()
+
+    def failed(self, error: Exception) -> None:
+        """The program ends with this error: what it means for the run is told, the error is left as it is."""
+        if self._loop is not None and not self._closed:
+            self._loop.failed(error)
 
     def ended(self, exit_: dict[str, Any], *, crashed: bool) -> None:
         """Notes how the program ended: its exit code, and the exception if it was one."""

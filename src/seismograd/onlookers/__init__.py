@@ -10,6 +10,7 @@ from seismograd.onlookers.loop.order import Order
 from seismograd.onlookers.loss.losses import Losses
 from seismograd.onlookers.onlooker import Onlooker
 from seismograd.onlookers.resources.growth import Growth
+from seismograd.onlookers.resources.pressure import Pressure
 from seismograd.onlookers.values.activations import Activations
 from seismograd.onlookers.values.outputs import Outputs
 from seismograd.onlookers.weights.membership import Membership
@@ -27,4 +28,5 @@ ONLOOKERS: tuple[type[Onlooker], ...] = (
     Outputs,
     Data,
     Growth,
+    Pressure,
 )

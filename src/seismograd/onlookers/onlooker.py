@@ -51,6 +51,13 @@ class Onlooker:
         Everyone hears it, and may wait for the device."""
         return None
 
+    def forward_failed(self, error: BaseException) -> None:
+        """A module raised. Everyone hears it."""
+
+    def failed(self, error: BaseException) -> Mapping[str, Any] | None:
+        """The run ends with this error: facts that are to be told at once. Everyone hears it."""
+        return None
+
     def backward_starts(self, roots: Sequence[Any], graph: Graph | None) -> None:
         """An outermost backward begins. `graph` is there on steps that are looked at."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seismograd import patches
+from seismograd.memory.exhaustion import is_out_of_memory
 from seismograd.run.discovery import Found, discover, held_by, leaves_of
 
 if TYPE_CHECKING:  # what watches is only imported when a training begins
@@ -353,6 +355,19 @@ class Scout:
         if (loop := self._loop()) is not None:
             loop.loss_failed(name, args, error)
 
+    @_guarded
+    def failed(self, error: Exception) -> None:
+        """The script ends with this error. Memory often runs out before the first backward pass: what was about to be
+        trained is met now."""
+        if self._loop() is None and is_out_of_memory(error) and (parameters := _at_work(error)):
+            try:
+                self._begin(parameters)
+            except MemoryError:  # for us, too: the script is over, what its frames hold is not needed any more
+                traceback.clear_frames(error.__traceback__)
+                self._begin(parameters)
+        if (loop := self._loop()) is not None:
+            loop.failed(error)
+
     def happens(self, what: str, *args: Any) -> None:
         if (loop := self._loop()) is not None:
             loop.happens(what, *args)
@@ -579,6 +594,17 @@ class Scout:
             training.rest()
             for thread in [thread for thread, other in self._active.items() if other is training]:
                 del self._active[thread]
+
+
+def _at_work(error: Exception) -> list[Tensor]:
+    """The parameters of the outermost model that the error came through."""
+    trace = error.__traceback__
+    while trace is not None:
+        model = trace.tb_frame.f_locals.get("self")
+        if isinstance(model, nn.Module) and (parameters := list(model.parameters())):
+            return list(parameters)
+        trace = trace.tb_next
+    return []
 
 
 def _weakly(values: Iterable[Any]) -> list[Callable[[], Any]]:

@@ -203,6 +203,8 @@ class Supervisor:
         crashed = isinstance(cause, Exception)
         if self._display is not None:
             self._display.end()
+        if isinstance(cause, Exception):
+            self._tell_of(cause)
         debuggers = self._debuggers()
         if self._scout is not None and self._scout.unwatched and debuggers:
             message = _unwatched(self._scout.unwatched)
@@ -224,6 +226,14 @@ class Supervisor:
         if crashed or not reports:
             run["status"] = "crashed" if crashed else "healthy"
         return join_reports(reports, run) if reports else build_report(run=run)
+
+    def _tell_of(self, error: Exception) -> None:
+        """The error, to whoever still watches."""
+        if self._scout is not None:
+            self._scout.failed(error)
+        training = sys.modules.get("seismograd.training")
+        for each in () if training is None else list(training.watches):
+            each.failed(error)
 
     def _debuggers(self) -> list[tuple[TrainingDebugger, bool]]:
         """Ours, and those of the script's own `sg.watch`, with whether they were still at work."""

@@ -1,0 +1,65 @@
+"""How much memory can still be had, and what stands in the way: the machine, a cgroup's limit, or `ulimit`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from seismograd.memory.limits import tightest, used
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The tightest of the limits. Page cache that can be dropped counts as free."""
+
+    limit: int
+    used: int
+    """By all who share it; under the user's own limit by this process, in addresses."""
+    of: str
+    """`machine`, `cgroup` or `ulimit`."""
+
+    @property
+    def left(self) -> int:
+        return max(0, self.limit - self.used)
+
+
+def room() -> Room:
+    """What is left now, swap included where the machine is the limit. A fraction of a millisecond."""
+    memory = psutil.virtual_memory()
+    swap = _free_swap()
+    found = [Room(int(memory.total) + swap, int(memory.total - memory.available), "machine")]
+    limit, group = tightest()
+    if group is not None:
+        found.append(Room(limit, used(), "cgroup"))
+    addresses = _address_limit()
+    if addresses is not None:
+        found.append(Room(addresses, _addresses(), "ulimit"))
+    return min(found, key=lambda each: each.left)
+
+
+def _free_swap() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("SwapFree:"))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return 0
+
+
+def _address_limit() -> int | None:
+    """What `ulimit -v` allows, as batch systems set it; `None` where there is no such limit."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if soft in (resource.RLIM_INFINITY, -1) else soft
+
+
+def _addresses() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return int(psutil.Process().memory_info().vms)
