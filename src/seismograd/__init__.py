@@ -19,6 +19,7 @@ _HOME = {
     "ErrorSeverity": "errors",
     "Finding": "records",
     "GradientStats": "stats.arrays",
+    "InputGuard": "guard",
     "LearningRateFinder": "learning_rate",
     "LogLevel": "logger",
     "PyTorchDebugger": "debugger.desk",
@@ -37,12 +38,15 @@ _HOME = {
     "debug_operation": "debugger.sessions",
     "debug_training_session": "debugger.sessions",
     "detect_dead_neurons": "activations",
+    "detect_model_anomalies": "guard",
     "end_step": "steps",
     "get_step_profiler": "steps",
+    "monitor_resources": "guard",
     "plot_gradients": "reports.figures",
     "preflight": "preflight",
     "register_anomaly_hook": "steps",
     "replay": "replay",
+    "validate_model_input": "guard",
     "watch": "training",
 }
 
@@ -58,6 +62,7 @@ __all__ = [
     "ErrorSeverity",
     "Finding",
     "GradientStats",
+    "InputGuard",
     "LearningRateFinder",
     "LogLevel",
     "PyTorchDebugger",
@@ -77,12 +82,15 @@ __all__ = [
     "debug_operation",
     "debug_training_session",
     "detect_dead_neurons",
+    "detect_model_anomalies",
     "end_step",
     "get_step_profiler",
+    "monitor_resources",
     "plot_gradients",
     "preflight",
     "register_anomaly_hook",
     "replay",
+    "validate_model_input",
     "watch",
 ]
 
@@ -97,6 +105,7 @@ if TYPE_CHECKING:
         debug_training_session,
     )
     from seismograd.errors import ErrorCategory, ErrorHandlingDebuggingSystem, ErrorSeverity
+    from seismograd.guard import InputGuard, detect_model_anomalies, monitor_resources, validate_model_input
     from seismograd.history import EarlyStopping, TrainingHistory
     from seismograd.learning_rate import LearningRateFinder
     from seismograd.logger import LogLevel, create_training_logger

@@ -82,9 +82,7 @@ class Batches(Onlooker):
             return
         wanted = name not in self._inputs and len(self._inputs) < _MOST_INPUTS
         if wanted and given.is_floating_point() and given.numel() > 1:
-            sample = _some(given, _SAMPLE).float()
-            deviation, mean = torch.std_mean(sample)
-            self._inputs[name] = (mean, deviation, sample.count_nonzero() / sample.numel())
+            self._inputs[name] = scale_of(given)
         if self._trained is None:
             if self._batch is not None:
                 self._trained, self._batch = self._batch, None
@@ -202,6 +200,13 @@ class _Batch:
         if self.number == later.number == 1:
             return "first" if later.length > 1 else None
         return "constant" if later.number == self.number + 1 else None
+
+
+def scale_of(given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean, deviation and share of non-zeros of some of its elements, still on its device."""
+    sample = _some(given, _SAMPLE).float()
+    deviation, mean = torch.std_mean(sample)
+    return mean, deviation, sample.count_nonzero() / sample.numel()
 
 
 def _some(tensor: Tensor, most: int) -> Tensor:
