@@ -21,9 +21,10 @@ class SlowStep:
 
     How it is judged
     ----------------
-    A step is slow if it takes three times as long as the median of the last 64, lies five of their spreads above it (in
-    logarithms), and loses 5 ms; the first eight do not count, nor do evaluation, checkpoints and logging between steps.
-    What it lost is ascribed to what was different in it. Told of, from the step `steps` on, is a cause that took `share`
+    A step is slow if it takes three times as long as the median of the last 64 and lies three of their spreads above it
+    (in logarithms), or takes ten times as long, and loses 5 ms. The first eight do not count, nor do evaluation,
+    checkpoints and logging between steps.
+    What it lost is ascribed to what was different in it. Told of, from step `steps` on, is a cause that took `share`
     of the run's time so far or more, `seconds` or more, in `times` steps or more.
 
     - Garbage collection that takes a fifth of a step, in a tenth of all steps or more, and recompilations of code that

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
@@ -21,8 +22,9 @@ from seismograd.probes.watched import Watched
 WARM_UP = 8
 """So many steps at the beginning are slow by nature: allocators, autotuning, a first compilation."""
 
-FACTOR, SPREADS, LEAST = 3.0, 5.0, 0.005
-"""A slow step takes so many times as long as its peers, lies so many spreads above them, and loses so many seconds."""
+FACTOR, SPREADS, CERTAIN, LEAST = 3.0, 3.0, 10.0, 0.005
+"""A slow step takes `FACTOR` times as long as its peers and lies `SPREADS` of their spreads above them, or takes
+`CERTAIN` times as long; and it loses so many seconds."""
 
 BETWEEN = ("evaluation", "checkpoint", "logging")
 _WINDOW = 64
@@ -47,7 +49,8 @@ class Pace(Onlooker):
         self._timing = timing
         self._logs, self._data, self._stalls = Window(_WINDOW), Window(_WINDOW), Window(_WINDOW)
         self._sizes = Window(_WINDOW)
-        self._size, self._iterator = 0, 0
+        self._size = 0
+        self._iterator: weakref.ref[Any] | None = None
         self._begins_pass = False
         self._compiles = Compiles()
         self._timed = 0
@@ -70,8 +73,8 @@ class Pace(Onlooker):
             self._size += next((tensor.numel() for tensor in tensors_in(args or dict(kwargs))), 0)
 
     def data_came(self, batch: Any, loader: Any) -> None:
-        if id(loader) != self._iterator:
-            self._iterator = id(loader)
+        if self._iterator is None or self._iterator() is not loader:
+            self._iterator = weakref.ref(loader)
             self._begins_pass = True
 
     def timed(self, phases: Mapping[str, float]) -> None:
@@ -141,6 +144,7 @@ class Pace(Onlooker):
 
     def close(self) -> None:
         self._compiles.close()
+        self._iterator = None
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -149,7 +153,8 @@ class Pace(Onlooker):
             return False
         above = math.log(seconds) - self._logs.median
         lost = seconds - math.exp(self._logs.median)
-        return above > max(math.log(FACTOR), SPREADS * self._logs.spread) and lost >= LEAST
+        enough = max(math.log(FACTOR), min(SPREADS * self._logs.spread, math.log(CERTAIN)))
+        return above > enough and lost >= LEAST
 
     def _explain(self, phases: Mapping[str, float], lost: float, size: int, begins: bool) -> None:
         """Shares out what the step lost: each cause has what it is known to have taken, in this order."""

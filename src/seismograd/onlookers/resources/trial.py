@@ -150,6 +150,7 @@ def _be_worker(order: Order, number: int, processes: int, gate: int, write: int)
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
+        sys.stdout = sys.stderr = os.fdopen(nowhere, "w")  # a notebook's are no files
         try:
             told = _worked(order, number, processes, gate)
         except BaseException as error:
