@@ -11,8 +11,9 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python; do \
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.base ## watch a sick training loop, name its fault, write demo-report.json
+demo: .venv/.base ## watch two sick training loops, name their faults (a NaN, a leak), write demo-report.json
 	$(BIN)/seismograd demo --report demo-report.json
+	$(BIN)/seismograd demo leak
 
 test: .venv/.dev ## run the tests
 	$(BIN)/python -m pytest -n 2 -m "not thorough"
@@ -30,6 +31,7 @@ bench: .venv/.bench ## what watching costs, how judging scales, who finds where 
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/judge.py
 	$(BIN)/python benchmarks/localisation.py
+	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/gauntlet.py --peers
 
 format: .venv/.dev ## let ruff format and mend the code

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 HEALTHY = sorted(path.stem for path in ROOT.glob("examples/healthy/*.py"))
 SICK = {
     "exploding_gradient": "gradient-explosion",
+    "leak": "memory-leak",
     "learning_rate_too_high": "lr-too-high",
     "nan": "nonfinite-gradient",
     "overfitting": "overfitting",

@@ -15,6 +15,7 @@ from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from seismograd.memory.sites import Site, Source, Tail, growth, in_loop, source_of
@@ -65,6 +66,18 @@ class Looks:
     def look(self, step: int, models: Mapping[str, nn.Module], frame: FrameType | None) -> Look:
         """One pass from the frames above `frame` and everything else that has a name."""
         began = perf_counter()
+        collects = gc.isenabled()
+        gc.disable()  # what a walk makes is gone after it: not worth a collection of everything
+        try:
+            with torch._C.DisableTorchFunctionSubclass():  # a tensor of the user's own kind has code of its own
+                found = self._look(step, models, frame)
+        finally:
+            if collects:
+                gc.enable()
+        found.seconds = perf_counter() - began
+        return found
+
+    def _look(self, step: int, models: Mapping[str, nn.Module], frame: FrameType | None) -> Look:
         walk = Walk(models, SECONDS).go(frame, in_loop)
         found = Look(step, complete=walk.complete)
         grown = list(self._compare(step, walk))
@@ -75,7 +88,6 @@ class Looks:
             found.growing = told[:_MOST]
             if self.number & (self.number - 1) == 0 and any(each["holds"] == "tensors" for each in found.growing):
                 found.groups = live_tensors(models, [(c, teller.name(c)) for c, _ in grown])
-        found.seconds = perf_counter() - began
         return found
 
     def _compare(self, step: int, walk: Walk) -> Iterator[tuple[Container, list[Length]]]:
@@ -150,7 +162,7 @@ class _Teller:
             "limit": container.limit,
             "guarded": bool(site and site.guarded),
             "emptied": self._is_emptied(node, tails, site, files),
-            "read": self._is_read(tails, files),
+            "read": self._is_read(node, tails, files),
             "passing": node.root.passing,
             "by_tensors": _is_keyed_by_tensors(container),
             "unused": kind == "cache" and container.thing.cache_info().hits == 0,
@@ -287,11 +299,16 @@ class _Teller:
                         return True
         return False
 
-    def _is_read(self, tails: list[Tail], files: list[Source]) -> bool | None:
+    def _is_read(self, node: Node, tails: list[Tail], files: list[Source]) -> bool | None:
         """Whether anything but putting in is done with it; `None` where that cannot be known."""
         if not tails or any(file.startswith("<") for file in self._walk.files):
             return None
-        return any((tail.name, tail.attribute) in source.reads for source in files for tail in tails)
+        return any(
+            site.tail.name == tail.name and site.tail.attribute == tail.attribute and _rank(site, node) is not None
+            for source in files
+            for site in source.reads
+            for tail in tails
+        )
 
 
 def _registers(site: Site, code: CodeType | None) -> bool:
@@ -403,7 +420,7 @@ def _is_keyed_by_tensors(container: Container) -> bool:
     if container.kind == "cache":
         keys: Iterable[Any] = (key for key, _ in _newest(container))
     elif container.kind == "dict":
-        keys = islice(reversed(container.thing), SAMPLE)
+        keys = islice(dict.__reversed__(container.thing), SAMPLE)
     else:
         return False
     parts = [part for key in keys for part in (key if isinstance(key, (tuple, list)) else (key,))]
@@ -413,7 +430,9 @@ def _is_keyed_by_tensors(container: Container) -> bool:
 def _newest(container: Container) -> Iterable[Any]:
     thing = container.thing
     if container.kind in ("list", "deque"):
-        return [thing[at] for at in range(max(0, len(thing) - SAMPLE), len(thing))]
+        kind: Any = list if container.kind == "list" else deque
+        length = kind.__len__(thing)
+        return [kind.__getitem__(thing, at) for at in range(max(0, length - SAMPLE), length)]
     if container.kind == "set":
         return list(islice(set.__iter__(thing), SAMPLE))
     if container.kind == "cache":
@@ -425,7 +444,8 @@ def _newest(container: Container) -> Iterable[Any]:
 def _all(container: Container) -> Iterable[Any]:
     thing = container.thing
     if container.kind in ("list", "deque", "set"):
-        return islice(iter(thing), _MOST_ITEMS)
+        kind: Any = {"list": list, "deque": deque, "set": set}[container.kind]
+        return islice(kind.__iter__(thing), _MOST_ITEMS)
     return islice(dict.values(thing), _MOST_ITEMS) if container.kind == "dict" else ()
 
 

@@ -63,8 +63,8 @@ class Source:
     grows: list[Site] = field(default_factory=list)
     shrinks: list[Site] = field(default_factory=list)
     made: list[Site] = field(default_factory=list)
-    reads: set[tuple[str, bool]] = field(default_factory=set)
-    """Names (and whether they are attributes) that are used for more than putting something in."""
+    reads: list[Site] = field(default_factory=list)
+    """Where something is used for more than putting something in."""
     hooks: list[Site] = field(default_factory=list)
     threads: list[Site] = field(default_factory=list)
     loops: list[tuple[int, int]] = field(default_factory=list)
@@ -230,11 +230,11 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Load) and id(node) not in self._written:
-            self._source.reads.add((node.id, False))
+            self._add(self._source.reads, Tail(node.id), "read", node, ())
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if isinstance(node.ctx, ast.Load) and id(node) not in self._written:
-            self._source.reads.add((node.attr, True))
+            self._add(self._source.reads, Tail(node.attr, attribute=True), "read", node, ())
         self.generic_visit(node)
 
     def _add(  # noqa: PLR0917

@@ -190,7 +190,7 @@ def _saved(node: Any) -> Iterator[Tensor]:
         except (RuntimeError, AttributeError):
             continue
         if isinstance(tensor, Tensor):
-            yield tensor.detach()
+            yield tensor
 
 
 def _storage(tensor: Tensor) -> tuple[int, int]:

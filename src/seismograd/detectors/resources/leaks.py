@@ -69,7 +69,6 @@ def _number(value: float) -> str:
 def advice(each: Mapping[str, Any], why: str) -> tuple[str, ...]:
     """What to do, for the kind that was found."""
     name, value = each["name"], each["value"]
-    code = f" in `{each['code']}`" if each["code"] else ""
     if why == "hooks":
         return (
             f"Register the hook once, before the loop; or keep what `{each['scope']}` returns, `handle`, and call "
@@ -79,7 +78,7 @@ def advice(each: Mapping[str, Any], why: str) -> tuple[str, ...]:
         return ("Start one thread before the loop and hand it work through a queue, or join each one.",)
     if each["holds"] == "exceptions":
         return (
-            f"Keep what they say, `str(error)`{code}: an exception keeps its traceback, and that every local of the "
+            "Keep what they say, `str(error)`: an exception keeps its traceback, and that every local of the "
             "functions that it passed through, with their graphs.",
         )
     if why == "keys":
@@ -87,25 +86,26 @@ def advice(each: Mapping[str, Any], why: str) -> tuple[str, ...]:
             f"A tensor is equal only to itself, so `{name}` never finds one again: cache by a number or a string.",
             "Bound it all the same: `@lru_cache(maxsize=128)`.",
         )
-    first = _instead(each, value, code)
+    first = _instead(each, value)
     if "default argument" in each["scope"]:
         return (first, f"A default argument is made once and lives as long as the function: `{name}=None`, and a new "
                 "one inside.")  # fmt: skip
     if each["kind"] == "cache":
         return (f"Bound the cache of `{name}`: `@lru_cache(maxsize=128)`.",)
-    return (first, f"If they are needed, bound them: `deque(maxlen=1000)` for `{name}`, or write them to disk.")
+    bounded = f"`deque(maxlen=1000)` for `{name}`" if each["kind"] in ("list", "deque") else "let go of the oldest"
+    return (first, f"If they are needed, bound them ({bounded}), or write them to disk.")
 
 
-def _instead(each: Mapping[str, Any], value: str, code: str) -> str:
+def _instead(each: Mapping[str, Any], value: str) -> str:
     what = value if value and value.replace(".", "").replace("_", "").isalnum() else None
     if each["graphs"] and each["numel"] == 1:
         put = f"`{what}.item()`" if what else "numbers (`.item()`)"
         verb = "Append" if each["how"] in ("append", "appendleft") else "Keep"
-        return f"{verb} {put} instead{code}: a number keeps no graph."
+        return f"{verb} {put}{f' instead of `{what}`' if what else ''}: a number keeps no graph."
     if each["graphs"]:
         put = f"`{what}.detach()`" if what else "`.detach()`ed tensors"
         more = " (and `.cpu()`, to leave the accelerator's memory)" if each["device"] not in ("", "cpu") else ""
-        return f"Keep {put}{more} instead{code}: without its graph it holds nothing but its own values."
+        return f"Keep {put}{more}{f' instead of `{what}`' if what else ''}: without its graph it is only its values."
     if each["kind"] in ("tensor", "array"):
-        return f"Keep only the part that is used, or a running mean, instead of joining more to `{each['name']}`{code}."
-    return f"Keep only what is used later{code}: a number, a running mean, the newest few."
+        return f"Keep only the part that is used, or a running mean, instead of joining more to `{each['name']}`."
+    return "Keep only what is used later: a number, a running mean, the newest few."
