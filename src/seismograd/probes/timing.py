@@ -124,7 +124,8 @@ class Timing:
         cpu = thread_time() - self._cpu_began
         if cpu >= 0 and self._phase == "rest":  # else the thread is another one, or in the middle of something
             present = whole - sum(spent[phase] for phase in _AWAY)
-            last["stalled"] = max(0.0, present - max(0.0, cpu - self._cpu_away))
+            idle = present - max(0.0, cpu - self._cpu_away)
+            last["stalled"] = min(max(0.0, idle), present - spent["watch"])
         last["gc"] = self._collector.seconds
         self.last = last
         pack.host.update({f"time/{phase}": seconds for phase, seconds in last.items()})
