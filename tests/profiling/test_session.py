@@ -98,6 +98,30 @@ def test_the_tables(net: Net) -> None:
     assert sum(result.phases.values()) == pytest.approx(1.0)
 
 
+def test_two_models_do_not_share_their_names(net: Net) -> None:
+    critic, other = Net(), Net()
+    with Profile() as profile:
+        for model in (net, critic, other, net):
+            nn.CrossEntropyLoss()(model(torch.ones(4, 8)), torch.zeros(4, dtype=torch.long)).backward()
+    modules = {module.name: module for module in shown(profile).modules}
+    assert modules["head"].calls == 2
+    assert modules["Net 2.head"].calls == modules["Net 3.head"].calls == 1
+    assert modules["head"].backward > 0
+    assert modules["CrossEntropyLoss"].backward < modules["Net"].backward
+
+
+def test_a_module_that_cannot_be_hashed() -> None:
+    class Odd(nn.Linear):
+        def __eq__(self, other: object) -> bool:
+            return False
+
+        __hash__ = None  # type: ignore[assignment]
+
+    with Profile() as profile:
+        Odd(8, 2)(torch.ones(4, 8))
+    assert [module.name for module in shown(profile).modules] == ["Odd"]
+
+
 def test_the_result_in_words_and_as_json(net: Net) -> None:
     with Profile() as profile:
         train(net)

@@ -31,6 +31,18 @@ def test_the_dearest_module_with_its_op() -> None:
     assert "Nothing stands out" in said(modules=[replace(module, share=0.149)])
 
 
+def test_modules_that_are_alike_count_together() -> None:
+    layers = [ModuleCost(f"layers.{at}.attn", "Attention", 1, 0.1, 0.1, 0.14, 0.14, op="aten::bmm") for at in range(4)]
+    assert "56 % of the time is in the 4 modules `layers.*.attn` (Attention)" in said(modules=layers)
+    convs = [ModuleCost(str(at), "Conv2d", 1, 0.1, 0.1, 0.2, 0.2 + at / 100) for at in (0, 2)]
+    assert "22 % of the time is in `2` (Conv2d)" in said(modules=convs)
+
+
+def test_the_weightiest_comes_first() -> None:
+    told = sentences(replace(CALM, phases={"data": 0.25, "optimizer": 0.6}))
+    assert [text.split()[1] for text in told] == ["optimizer", "loop"]
+
+
 def test_the_dearest_op_where_no_module_is() -> None:
     op = OpCost("aten::sort", 7, 0.4, 0.4, line="train.py:9")
     assert "40 % of the time is in `aten::sort`, called 7 times, mostly at train.py:9" in said(ops=[op])
@@ -38,6 +50,8 @@ def test_the_dearest_op_where_no_module_is() -> None:
 
 def test_waiting_for_data() -> None:
     assert "waits 35 % of the time for its DataLoader" in said(phases={"data": 0.35})
+    assert "give it `num_workers`" in said(phases={"data": 0.35})
+    assert "more workers" in said(phases={"data": 0.35}, workers=True)
     assert "DataLoader" not in said(phases={"data": 0.19})
 
 
@@ -58,7 +72,6 @@ def test_copies() -> None:
 def test_many_tiny_ops() -> None:
     ops = [OpCost("aten::add", 10_000, 0.1, 0.1)]
     assert "10,000 ops take 10 us each, and Python 60 % of the time" in said(ops=ops, between=0.6)
-    assert "itself" in said(ops=ops, between=0.6, stacks=True)
     assert "each" not in said(ops=ops, between=0.1)
     assert "each" not in said(ops=[OpCost("aten::mm", 10_000, 0.9, 0.1)], between=0.6)
 
@@ -140,7 +153,7 @@ class Event:
         return SimpleNamespace(name=self.device)
 
 
-MARKS = {"Net": ("Net", "Net"), "fc (Linear)": ("fc", "Linear")}
+MARKS = {"Net": ("Net", "Net", "Net"), "fc (Linear)": ("fc", "Linear", "Net")}
 STEP = [
     Event("enumerate(DataLoader)#_Iter.__next__", 0, 100),
     Event("aten::stack", 10, 50),

@@ -19,13 +19,15 @@ _MOST = 20_000
 class Marks:
     """While it is open, each call of a module is an event of the profile.
 
-    The outermost module is named after its class, what is in it by its place in it: `encoder.layers.3`. Nothing is
-    marked while `torch.compile` or TorchScript traces.
+    The outermost module is named after its class, what is in it by its place in it: `encoder.layers.3`. Where there are
+    several models, those after the first have their class in front: `Critic.layers.3`. Nothing is marked while
+    `torch.compile` or TorchScript traces.
     """
 
     def __init__(self, on_call: Callable[[], None]) -> None:
-        self.known: dict[str, tuple[str, str]] = {}
-        """By the text of the mark: the module's name and its class."""
+        self.known: dict[str, tuple[str, str, str]] = {}
+        """By the text of the mark: the module's name, its class, and the name of the outermost one that it is in."""
+        self._first: str | None = None
         self._on_call = on_call  # told before each outermost call
         self._texts: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
         self._inside = threading.local()
@@ -71,28 +73,40 @@ class Marks:
         if self._undo is not None:
             self._undo()
             self._undo = None
-        self._texts.clear()
 
     def _text(self, module: nn.Module, depth: int) -> str:
-        text = self._texts.get(module)
-        if text is None:
-            if not depth:
-                self._name_all(module)
-            text = self._texts.get(module) or self._named(module, type(module).__name__)
-        return text
+        kind = type(module).__name__
+        try:
+            if module not in self._texts:
+                if not depth:
+                    self._name_all(module)
+                if module not in self._texts:  # called by another, and not a part of it
+                    self._named(module, kind, kind)
+            return self._texts[module]
+        except TypeError:  # a class of the user's that cannot be hashed
+            self.known.setdefault(kind, (kind, kind, kind))
+            return kind
 
-    def _name_all(self, root: nn.Module) -> None:
-        for name, module in root.named_modules():
+    def _name_all(self, outermost: nn.Module) -> None:
+        kind, number = type(outermost).__name__, 1
+        root = kind
+        while any(root == other for _, _, other in self.known.values()):
+            number += 1
+            root = f"{kind} {number}"
+        if self._first is None and any(True for _ in outermost.children()):
+            self._first = root
+        front = "" if root == self._first else f"{root}."
+        for name, module in outermost.named_modules():
             if len(self._texts) >= _MOST:
                 break
             if module not in self._texts:
-                self._named(module, name or type(root).__name__)
+                self._named(module, f"{front}{name}" if name else root, root)
 
-    def _named(self, module: nn.Module, name: str) -> str:
+    def _named(self, module: nn.Module, name: str, root: str) -> str:
         kind = type(module).__name__
-        text = f"{name} ({kind})" if name != kind else name
+        text = name if name == root else f"{name} ({kind})"
         text = text.replace("\\", "/").replace('"', "'")  # the trace does not escape them
-        self.known.setdefault(text, (name, kind))
+        self.known.setdefault(text, (name, kind, root))
         self._texts[module] = text
         return text
 

@@ -37,6 +37,8 @@ class Op:
 class Module:
     name: str
     kind: str
+    root: str
+    """The outermost module that it is in."""
     calls: int = 0
     forward: int = 0
     own: int = 0
@@ -59,6 +61,8 @@ class Totals:
     """Nanoseconds of work on the device: added up, and without what ran side by side."""
     device_busy: int = 0
     copies_to_device: int = 0
+    workers: bool = False
+    """Whether a loader with workers was waited for."""
     full_precision: int = 0
     """Of the device's, in matrix products and convolutions of float32."""
     between: int = 0
@@ -84,7 +88,7 @@ class _Open:
         return self.is_op or self.phase == "data"
 
 
-def add_up(events: Iterable[Any], marks: Mapping[str, tuple[str, str]]) -> Totals:
+def add_up(events: Iterable[Any], marks: Mapping[str, tuple[str, str, str]]) -> Totals:
     """Adds up the raw events of `torch.profiler`, which come in the order of their starts; `marks` are of modules."""
     totals = Totals()
     threads: dict[int, list[_Open]] = defaultdict(list)
@@ -148,6 +152,7 @@ def _set_phase(entry: _Open, totals: Totals, length: int) -> None:
     for word, phase in _PHASES:
         if entry.name.startswith(word):
             entry.phase = phase
+            totals.workers |= phase == "data" and "MultiProcessing" in entry.name
     if entry.phase is None and entry.module is not None:
         entry.phase = "forward"
     if entry.phase in ("data", "optimizer") or entry.name.startswith(_NO_OPS):

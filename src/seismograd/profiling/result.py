@@ -118,7 +118,7 @@ class ProfileResult:
     def _modules(self) -> list[str]:
         rows = [
             [
-                f"{each.name} ({each.kind})",
+                title(each),
                 f"{each.calls:,}",
                 seconds(each.forward),
                 seconds(each.backward),
@@ -137,6 +137,11 @@ class ProfileResult:
             for each in self.lines
         ]
         return table(["line", "calls", "time", "share", "code"], rows, right=range(1, 4))
+
+
+def title(module: ModuleCost) -> str:
+    """Its name and its class; the outermost one is named after it."""
+    return module.name if module.name.startswith(module.kind) else f"{module.name} ({module.kind})"
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:

@@ -14,6 +14,7 @@ from seismograd.profiling.verdict import Figures, sentences
 
 ROWS = 20
 """So many rows a table has."""
+_OF_PYTHON = 0.3
 
 
 def summarise(
@@ -41,12 +42,17 @@ def summarise(
         costs,
         phases,
         _share(totals.between, seconds),
-        lines is not None,
         used,
         _share(totals.device_busy, seconds),
         totals.copies_to_device / max(1, totals.device),
         totals.full_precision / max(1, totals.device) if tensor_cores else 0.0,
+        totals.workers,
     )
+    if lines is not None and figures.between + phases.get("data", 0.0) >= _OF_PYTHON:
+        notes = [
+            *notes,
+            "Recording Python's calls makes Python look slower than it is; `stacks=False` leaves them out.",
+        ]
     cut = [f"Only the first {totals.events - 1:,} events were added up; the trace has all."] if totals.cut else []
     return ProfileResult(
         seconds=seconds,
@@ -99,12 +105,11 @@ def _main_line(found: Counter[Line] | None) -> str:
 
 def _modules(totals: Totals, seconds: float, device: str | None) -> list[ModuleCost]:
     def backward(module: Module) -> int:
-        inside = f"{module.name}."
-        whole = module.name == module.kind and module.name not in totals.modules.keys() - {module.name}
+        inside, outermost = f"{module.name}.", module.name == module.root
         return sum(
             other.own_backward
             for other in totals.modules.values()
-            if other is module or other.name.startswith(inside) or whole
+            if other.root == module.root and (outermost or other is module or other.name.startswith(inside))
         )
 
     costs = [
