@@ -56,8 +56,8 @@ def test_pictures_that_were_not_scaled(guard: sg.InputGuard, draw: Callable[...,
     batch = draw()
     for _ in range(4):
         found = guard.check(changed(batch, image=batch["image"] * 255))
-    assert all(finding.id == "input-drift" for finding in found)
-    warning = guard.findings[0]
+    assert [finding.id for finding in found] == ["input-drift"], "said once, not for each channel"
+    (warning,) = guard.findings
     assert warning.severity is Severity.WARNING
     assert warning.step == 20
     assert warning.last_step == 23
@@ -107,7 +107,7 @@ def test_zeros_and_a_wild_value(guard: sg.InputGuard, draw: Callable[..., Batch]
     kinds = {f.evidence.get("kind") for f in guard.check(changed(batch, image=batch["image"] * (batch["image"] > 0.7)))}
     assert "zeros" in kinds
     wild = draw()
-    wild["image"][0, 0, 0, 0] = 1e6
+    wild["image"][0, 0, 0, 0] = 50.0
     assert "range" in {f.evidence.get("kind") for f in guard.check(wild)}
 
 

@@ -128,7 +128,7 @@ def test_a_number_that_is_not_finite_in_a_batch() -> None:
 
 def test_labels_and_ids_have_no_size() -> None:
     assert sg.validate_model_input(torch.tensor([[101, 30_522]]))
-    assert sg.validate_model_input({"x": torch.zeros(2, 2), "ids": torch.tensor([50_000])})
+    assert sg.validate_model_input({"x": torch.zeros(2, 2), "ids": torch.tensor([50_000])}, expected_range=(0, 1))
 
 
 @pytest.mark.parametrize("data", [None, "words", {}, [], object(), np.array(["a"]), {"a": "b"}])

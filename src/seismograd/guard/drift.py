@@ -121,30 +121,35 @@ class InputGuard:
         if name not in self._usual and len(self._usual) >= _MOST_NAMES:
             return []
         usual, seen = self._usual.setdefault(name, Usual()), describe(tensor)
+        strange = {
+            part: found for part, scale in seen.scales.items() if (found := self._judge(step, name + part, scale))
+        }
+        if "" in strange:  # then so are its channels, and the range
+            strange = {"": strange[""]}
         told: list[Finding] = []
+        for part, finding in strange.items():
+            told += self._add((name + part, "scale"), replace(finding, last_step=step))
         if learns or not usual.batches:
             usual.learn(seen)
-        else:
-            for kind, text, evidence, at_once in usual.compare(seen, self.factor):
+            return told
+        for kind, text, evidence, at_once in usual.compare(seen, self.factor):
+            if at_once or "" not in strange:
                 told += self._tell(step, name, kind, text, evidence, at_once=at_once)
-        for part, scale in seen.scales.items():
-            told += self._judge(step, name + part, scale)
         return told
 
-    def _judge(self, step: int, name: str, scale: tuple[float, float, float]) -> list[Finding]:
-        """As the detector does in a run."""
+    def _judge(self, step: int, name: str, scale: tuple[float, float, float]) -> Finding | None:
+        """What the detector finds, as it does in a run."""
         checker = self._checkers.get(name)
         if checker is None:
             if len(self._checkers) >= SCALES * _MOST_PARTS:
-                return []
+                return None
             checker = self._checkers[name] = self._detector.start()
             self._scales[name] = deque(maxlen=_LONGEST)
         facts = {"inputs": {name: dict(zip(("mean", "std", "filled"), scale, strict=True))}}
-        finding = checker.check(Reading(step, rank=rank(), facts={"batches": facts}))
+        finding: Finding | None = checker.check(Reading(step, rank=rank(), facts={"batches": facts}))
         if finding is None:
             self._scales[name].append(scale)
-            return []
-        return self._add((name, "scale"), finding)
+        return finding
 
     def _tell(
         self, step: int, name: str, kind: str, text: str, evidence: Mapping[str, Any], *, at_once: bool
@@ -210,7 +215,6 @@ class InputGuard:
             for scale in scales:
                 mean, deviation, filled = scale
                 self._judge(-1, name, (mean, deviation, filled))
-        self._found.clear()
         self.seen = state["seen"]
 
 

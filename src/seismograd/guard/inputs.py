@@ -36,8 +36,8 @@ def validate_model_input(
     `expected_range`. A tensor has to have so many `dimensions` (one of several, if you give several), this `shape`
     (`None` or -1 for any size) and this `dtype`. `None` leaves a check out.
 
-    What holds no floats (labels, token ids, masks) has no magnitude to be checked, and in a batch no dimensions, shape
-    or dtype either. Tensors without values (on `meta`) are checked for the rest.
+    What holds no floats (labels, token ids, masks) has no magnitude to be checked, and in a batch no dimensions, shape,
+    dtype or range either. Tensors without values (on `meta`) are checked for the rest.
     """
     found = list(leaves(data))
     if not found:
@@ -52,7 +52,8 @@ def validate_model_input(
             name = f"Input{path}"
             if alone or (counts and tensor.dim()):
                 problems += _form(name, tensor, dimensions, shape, dtype)
-            problems += _values(name, tensor, max_abs if counts else None, expected_range, allow_nonfinite)
+            limits = expected_range if alone or counts else None
+            problems += _values(name, tensor, max_abs if counts else None, limits, allow_nonfinite)
     if problems:
         more = [f"... and {len(problems) - _MOST} more"] if len(problems) > _MOST else []
         raise ValueError("\n".join([*problems[:_MOST], *more]))

@@ -21,7 +21,10 @@ _LEAST = 0.1
 
 
 class _Processors:
-    """How busy the processors were since the last call, or over a tenth of a second if that is too short."""
+    """How busy the processors were since the last call, or over a tenth of a second if that is too short.
+
+    This process, which sleeps meanwhile, is then judged by all of its time.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,13 +34,16 @@ class _Processors:
         """Percent of all processors, and of one by this process."""
         with self._lock:
             before = self._last
-            if before is None or time.perf_counter() - before[0] < _LEAST:
+            waits = before is None or time.perf_counter() - before[0] < _LEAST
+            if before is None or waits:
                 before = self._now()
                 time.sleep(_LEAST)
             now = self._last = self._now()
         elapsed, busy, whole, own = (after - earlier for after, earlier in zip(now, before, strict=True))
+        if waits:
+            elapsed, own = time.time() - psutil.Process().create_time(), now[3]
         machine = 100.0 * busy / whole if whole > 0 else 0.0
-        return round(min(100.0, max(0.0, machine)), 1), round(max(0.0, 100.0 * own / elapsed), 1)
+        return round(min(100.0, max(0.0, machine)), 1), round(max(0.0, 100.0 * own / max(elapsed, 1e-3)), 1)
 
     def _now(self) -> tuple[float, float, float, float]:
         times = psutil.cpu_times()
@@ -63,7 +69,7 @@ def monitor_resources(
     | key | |
     |---|---|
     | `cpu_percent` | of all processors, since the last call or over a tenth of a second |
-    | `process_cpu_percent` | of one processor, by this process |
+    | `process_cpu_percent` | of one processor, by this process; at the first call over its whole life |
     | `memory_percent` | of what this process may use: its container's limit, or the machine's memory |
     | `memory_used_mb`, `memory_limit_mb`, `rss_mb` | the same in numbers, and this process's own part |
     | `gpu_memory_mb`, `gpu_memory_percent` | torch's tensors, and what is taken of the fullest device; `None` without |
