@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from seismograd.memory.limits import tightest, used
+from seismograd.memory.limits import Group, tightest, used
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,22 @@ def room() -> Room:
     found = [Room(int(memory.total) + swap, int(memory.total - memory.available), "machine")]
     limit, group = tightest()
     if group is not None:
-        found.append(Room(limit, used(), "cgroup"))
+        found.append(Room(limit, _unreclaimable(group), "cgroup"))
     addresses = _address_limit()
     if addresses is not None:
         found.append(Room(addresses, _addresses(), "ulimit"))
     return min(found, key=lambda each: each.left)
+
+
+def _unreclaimable(group: Group) -> int:
+    """What a cgroup uses without any page cache: a dataset that was read twice counts as active, and can be dropped."""
+    active = group.inactive.replace("inactive", "active")
+    try:
+        lines = (line.partition(" ") for line in group.stat.read_text().splitlines())
+        cached = sum(int(value) for name, _, value in lines if name in (group.inactive, active))
+        return max(0, int(group.used.read_text()) - cached)
+    except (OSError, ValueError):
+        return used()
 
 
 def _free_swap() -> int:

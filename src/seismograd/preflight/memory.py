@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-import psutil
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from seismograd.memory.room import room
+from seismograd.onlookers.resources.inventory import states_of
 from seismograd.preflight.scene import Scene
 from seismograd.records import Finding
 from seismograd.replay.numbers import tensors_in
 from seismograd.replay.tracer import storage_of
-
-_STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "RMSprop": 1, "Adagrad": 1, "SGD": 0}
-"""How many numbers an optimizer keeps for each weight; one more with momentum."""
 
 
 class Memory:
@@ -46,7 +44,7 @@ class Memory:
             del loss
         weights = sum(p.numel() * p.element_size() for p in trial.model.parameters())
         trained = sum(p.numel() * p.element_size() for p in trial.model.parameters() if p.requires_grad)
-        fixed = weights + trained * (1 + _states(trial.optimizer))
+        fixed = weights + trained * (1 + states_of(trial.optimizer))
         activations = sum(saved.values())
         figures: dict[str, Any] = {"parameters": weights, "fixed": fixed, "activations": activations}
         size = next((int(one.shape[0]) for _, one in tensors_in(trial.batch) if one.ndim), 0)
@@ -58,17 +56,10 @@ class Memory:
         return []
 
 
-def _states(optimizer: Any) -> int:
-    if optimizer is None:
-        return 2
-    kept = _STATES.get(type(optimizer).__name__, 2)
-    return kept + any(group.get("momentum") for group in optimizer.param_groups)
-
-
 def _free(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
+    return room().left
 
 
 def _same(tensor: Tensor) -> Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, wraps
+from inspect import CO_OPTIMIZED
 from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
@@ -363,7 +364,7 @@ class Scout:
             try:
                 self._begin(parameters)
             except MemoryError:  # for us, too: the script is over, what its frames hold is not needed any more
-                traceback.clear_frames(error.__traceback__)
+                _clear(error)
                 self._begin(parameters)
         if (loop := self._loop()) is not None:
             loop.failed(error)
@@ -597,14 +598,33 @@ class Scout:
 
 
 def _at_work(error: Exception) -> list[Tensor]:
-    """The parameters of the outermost model that the error came through."""
-    trace = error.__traceback__
-    while trace is not None:
-        model = trace.tb_frame.f_locals.get("self")
-        if isinstance(model, nn.Module) and (parameters := list(model.parameters())):
-            return list(parameters)
+    """The parameters of the outermost model that the error came through, else of one that its frames know."""
+    trace, itself, known = error.__traceback__, None, None
+    while trace is not None and itself is None:
+        frame = trace.tb_frame
+        held = frame.f_locals
+        itself = _parameters_of(held.get("self"))
+        known = known or next(filter(None, map(_parameters_of, held.values())), None)
+        if frame.f_code.co_flags & CO_OPTIMIZED and type(held) is dict:
+            held.clear()  # a copy, which the frame would keep even where it is cleared
         trace = trace.tb_next
-    return []
+    return itself or known or []
+
+
+def _clear(error: Exception) -> None:
+    """Lets go of what the frames hold that the error came through, ours among them, which its traceback leaves out."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    frame = None if trace is None else trace.tb_frame
+    while frame is not None:
+        with suppress(RuntimeError):  # it is at work
+            frame.clear()
+        frame = frame.f_back
+
+
+def _parameters_of(value: Any) -> list[Tensor] | None:
+    return (list(value.parameters()) or None) if isinstance(value, nn.Module) else None
 
 
 def _weakly(values: Iterable[Any]) -> list[Callable[[], Any]]:

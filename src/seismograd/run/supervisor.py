@@ -229,11 +229,12 @@ class Supervisor:
 
     def _tell_of(self, error: Exception) -> None:
         """The error, to whoever still watches."""
-        if self._scout is not None:
-            self._scout.failed(error)
         training = sys.modules.get("seismograd.training")
-        for each in () if training is None else list(training.watches):
+        own = [] if training is None else list(training.watches)
+        for each in own:
             each.failed(error)
+        if self._scout is not None and (self._scout.trainings or not own):
+            self._scout.failed(error)
 
     def _debuggers(self) -> list[tuple[TrainingDebugger, bool]]:
         """Ours, and those of the script's own `sg.watch`, with whether they were still at work."""

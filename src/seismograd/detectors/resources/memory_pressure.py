@@ -230,7 +230,9 @@ class _Exhausted:
         kept = ", ".join(f"{_NAMES[name]} {size(amount)}" for name, amount in sorted(held, key=lambda each: -each[1]))
         where = _PHASES.get(facts["phase"], "")
         what = _LIMITS.get(facts["limit_of"], f"the memory of {facts['limit_of']}")
-        message = f"Out of memory {where}{asked}, and {size(facts['left'])} of {what} was left. Alive were {kept}."
+        if not facts["asked"] or facts["left"] < facts["asked"]:  # what was unwound since is free again
+            asked += f", and {size(facts['left'])} of {what} was left"
+        message = f"Out of memory {where}{asked}. Alive were {kept}."
         if facts["caught"]:
             message += " The loop caught the error and went on."
         return message
