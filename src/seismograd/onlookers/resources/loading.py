@@ -34,6 +34,7 @@ _SAMPLED = 6
 _MOST_SAMPLING = 2.0
 _LOOKS = 3
 _BETWEEN = frozenset({"evaluation", "checkpoint", "logging", "watch"})
+_MOST_PROCESSES = 8
 _LONG = 0.5
 """A batch that takes longer is tried with fewer samples."""
 
@@ -73,6 +74,8 @@ class Loading(Onlooker):
             if len(self._passes) > 64:
                 self._passes.clear()
             self._passes[source] = self._passes.get(source, 0) + 1
+            if self._passes[source] == 2:  # a first pass may have been slow by nature: what comes now counts alone
+                self._forget()
         self._came += 1
         if self._came <= int(getattr(loader, "_num_workers", 0)) + 2:
             self._unjudged = True  # the first batches of a pass wait for workers to start, by nature
@@ -105,6 +108,10 @@ class Loading(Onlooker):
     def restart(self) -> None:
         self._unjudged = True
 
+    def _forget(self) -> None:
+        for window in (self._shares, self._waits, self._steps):
+            window.clear()
+
     def finished(self) -> None:
         self._over = True
 
@@ -115,7 +122,7 @@ class Loading(Onlooker):
             return
         if self._sampler is not None:
             self._sampled += 1
-            if self._sampled >= _SAMPLED or self._over or not self._sampler.is_alive():
+            if self._sampled >= _SAMPLED or not len(self._shares) or self._over or not self._sampler.is_alive():
                 self._look_into(self._stop())
         elif len(self._shares) >= STEPS and self._waits_for(SHARE, SECONDS) and self._looks < _LOOKS and not self._over:
             self._looks += 1
@@ -191,11 +198,11 @@ class Loading(Onlooker):
         if order is None:
             return None, "the dataset is too small for it"
         part = len(order.indices[0]) / max(1, self._rows) if order.auto_collation else 1.0
-        now = make(order, max(1, min(workers, 4)), samples)
+        now = make(order, max(1, min(workers, _MOST_PROCESSES)), samples)
         if now.error is not None or not now.rate:
             return None, f"a copy of it failed: {now.error}"
         waits = now.cpu * now.rate < 0.5 * now.processes  # its CPU is idle: more processes than cores may help
-        more = min(8, max(4, 2 * workers)) if waits else min(cores, max(2, 2 * workers))
+        more = min(_MOST_PROCESSES if waits else cores, max(4 if waits else 2, 2 * workers))
         rounds = [now] + ([make(order, more, samples)] if more > now.processes else [])
         rounds = [each for each in rounds if each.error is None and each.rate]
         return {"waits": waits, "rounds": [_plain(each, part) for each in rounds], "again": now.again}, None
