@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +301,37 @@ def test_without_stacks_shapes_and_the_rest(net: Net) -> None:
         train(net)
     assert not shown(profile).lines
     assert all(not op.shapes and not op.flops and not op.allocated for op in shown(profile).ops)
+
+
+def test_beside_a_watch(net: Net) -> None:
+    import seismograd as sg
+
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with sg.watch(net, optimizer) as watch, Profile() as profile:
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(torch.ones(4, 8)).square().mean().backward()
+            optimizer.step()
+    assert watch.get_training_summary()["total_steps"] == 3
+    assert shown(profile).steps == 3
+    assert {module.name: module.calls for module in shown(profile).modules}["head"] == 3
+    assert "A watch is at work" in str(profile.result)
+    assert not shown(profile).lines
+
+
+def test_its_events_are_let_go_at_once(net: Net) -> None:
+    held: list[weakref.ref[Any]] = []
+    read = Profile._read
+
+    def reading(self: Profile, profiler: Any, *rest: Any) -> ProfileResult:
+        held.append(weakref.ref(profiler.profiler))
+        return read(self, profiler, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Profile, "_read", reading)
+        with Profile():
+            train(net)
+    assert held[0]() is None
 
 
 def test_an_empty_block() -> None:

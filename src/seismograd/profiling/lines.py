@@ -82,11 +82,13 @@ class _Files:
         return self._known[name]
 
     def _look(self, name: str) -> str | None:
-        places = [name] if os.path.isabs(name) or name.startswith("<") else [os.path.join(p, name) for p in sys.path]
-        whole = next((place for place in places if os.path.isfile(place)), name)
-        if not is_users(os.path.abspath(whole) if os.path.isfile(whole) else whole):
+        if name.startswith("<"):
+            return name if is_users(name) else None
+        places = [name] if os.path.isabs(name) else [os.path.join(place, name) for place in sys.path]
+        whole = next((place for place in places if os.path.isfile(place)), None)
+        if whole is None:  # the name of code that is gone may be anything: torch reads it from where it was
             return None
-        return whole
+        return whole if is_users(os.path.abspath(whole)) else None
 
 
 def shown(file: str) -> str:

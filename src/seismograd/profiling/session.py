@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity
 
 from seismograd.logger import complain
+from seismograd.patches import listeners
 from seismograd.profiling import trace
 from seismograd.profiling.lines import find_lines
 from seismograd.profiling.modules import Marks
@@ -50,6 +51,9 @@ class Profile:
     `torch.profiler.schedule`; each further cycle is written to a file of its own, the result is of the last one.
     Steps are those of the optimizer; with `steps_from_optimizer=False` call `profile.step()`.
 
+    `stacks` records Python's calls too, from which the lines come. Left at `None`, it is on unless a watch is at work,
+    whose own calls would fill the trace.
+
     Inside another profile, of ours or of torch's, nothing is recorded twice: `result` says so.
     """
 
@@ -59,7 +63,7 @@ class Profile:
         *,
         shapes: bool = True,
         memory: bool = True,
-        stacks: bool = True,
+        stacks: bool | None = None,
         flops: bool = True,
         schedule: Schedule = "auto",
         steps_from_optimizer: bool = True,
@@ -70,9 +74,10 @@ class Profile:
         self._settings: dict[str, Any] = {
             "record_shapes": shapes,
             "profile_memory": memory,
-            "with_stack": stacks,
+            "with_stack": bool(stacks),
             "with_flops": flops,
         }
+        self._stacks = stacks
         self._depth = 0
         self._outer: Profile | None = None
         self._result: ProfileResult | None = None
@@ -229,6 +234,13 @@ class Profile:
             return
         try:
             activities, self._device = _activities()
+            if self._stacks is None:
+                self._settings["with_stack"] = not listeners()
+                note = (
+                    "A watch is at work: Python's calls, and with them the lines, are left out; `stacks=True` has them."
+                )
+                if listeners() and note not in self._notes:
+                    self._notes.append(note)
             profiler: Any = torch.profiler.profile(activities=activities, **self._settings)
             with quietly():
                 spare = torch.empty(1)
@@ -261,6 +273,7 @@ class Profile:
             self._failed("stop", error)
             return
         if discard:
+            profiler.profiler = None
             return
         path = self._path()
         if path is not None:
@@ -270,6 +283,7 @@ class Profile:
                 complain(f"seismograd: the trace was not written to {str(path)!r} ({type(error).__name__}: {error})")
                 path = None
         self._result = self._read(profiler, lasted, path)
+        profiler.profiler = None  # its events: it is part of a cycle, and would stay for a while
         self._cycles += 1
 
     def _path(self) -> Path | None:
