@@ -22,6 +22,7 @@ from seismograd.lookout import Lookout
 from seismograd.onlookers.resources.holders import Holders
 from seismograd.onlookers.resources.loading import Loading
 from seismograd.onlookers.resources.pace import Pace
+from seismograd.onlookers.resources.traps import Traps
 from seismograd.probes.gradients import fingerprints
 from seismograd.probes.validation import Evaluations, Validation
 from seismograd.probes.watched import Watched
@@ -141,6 +142,7 @@ class Loop:
         self._lookout.add(Holders(self._watched, self._account))
         self._lookout.add(Loading(self._watched, self._account))
         self._lookout.add(Pace(self._watched, self._reader.timing))
+        self._lookout.add(Traps(self._watched, self._account))
         self._callers: set[int] = set()  # threads that have called our modules
         self._known_modules: dict[int, tuple[weakref.ref[nn.Module], bool]] = {}
         self._timing = self._reader.timing

@@ -113,6 +113,7 @@ class TrainingDebugger:
         self._counts = dict.fromkeys(("total_steps", "anomaly_steps", *_COUNTED), 0)
         self.memory: deque[dict[str, float]] = deque(maxlen=1000)
         self._times = dict.fromkeys(("readings", *_PHASES, *_WITHIN), 0.0)
+        self._traps: list[dict[str, Any]] = []
         self._counted_at: dict[str, int] = {}
         self._seen: list[Finding] = []
         self._last_step = -1
@@ -339,6 +340,8 @@ class TrainingDebugger:
         self._latest.update(scalars)
         if "time/step" in scalars:
             self._add_times(scalars)
+        if "traps" in reading.facts:
+            self._traps += reading.facts["traps"]["found"]
         if reading.step != self._last_step and not _ONLY_VALIDATION.issuperset(scalars):
             self._counts["total_steps"] += 1
         self._last_step = max(self._last_step, reading.step)
@@ -385,6 +388,7 @@ class TrainingDebugger:
             "garbage_collection": within["gc"],
             "steps_per_second": self._steps_per_second(),
             "clock": "host",
+            "traps": self._traps,
         }
 
     def _steps_per_second(self) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Mapping
 from threading import get_ident
@@ -15,6 +14,7 @@ from torch.optim import Optimizer
 from seismograd.detectors.running import Window
 from seismograd.onlookers.nested import tensors_in
 from seismograd.onlookers.onlooker import Onlooker
+from seismograd.onlookers.resources.processors import allowed_processors
 from seismograd.onlookers.resources.safety import caches, refusal
 from seismograd.onlookers.resources.stacks import Sampler, Samples
 from seismograd.onlookers.resources.trial import BATCHES, Order, Round, make
@@ -170,7 +170,7 @@ class Loading(Onlooker):
             "dataset": type(iterator._dataset).__name__,
             "samples": _length(iterator._dataset),
             "batch": self._rows,
-            "cores": _cores(),
+            "cores": allowed_processors(),
             "threads": torch.get_num_threads(),
             "trial": None,
         }
@@ -240,11 +240,3 @@ def _length(dataset: Any) -> int | None:
         return len(dataset)
     except TypeError:
         return None
-
-
-def _cores() -> int:
-    """Those that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
