@@ -32,7 +32,7 @@ CATALOGUE = {
     "scheduler-order", "unnormalized-input", "unnormalized-target", "label-out-of-range", "class-imbalance",
     "shuffled-labels", "unshuffled-data", "repeated-batch", "duplicate-randomness", "input-drift",
     "data-starvation", "slow-step",
-    "growing-graph", "memory-leak", "memory-pressure",
+    "growing-graph", "memory-leak", "memory-pressure", "cpu-pressure",
 }  # fmt: skip
 
 every = pytest.mark.parametrize("detector", DEFAULT, ids=lambda detector: detector.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from time import perf_counter
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 import seismograd as sg
 from patients import data
 from patients.register import healthy
-from patients.sick_growth import Meter, Recurrent, classifier
+from patients.sick_growth import Meter, Recurrent, classifier, one_processor
 
 
 def signs() -> tuple[Tensor, Tensor]:
@@ -179,5 +180,35 @@ def short_window_through_time() -> sg.TrainingDebugger:
             states.append(weight(x))
             optimizer.zero_grad()
             (torch.stack(list(states)).mean(0) - x.mean(0)).square().mean().backward(retain_graph=True)
+            optimizer.step()
+    return watch
+
+
+@healthy()
+def many_threads_that_only_wait() -> sg.TrainingDebugger:
+    """Torch may use sixteen threads on one processor, but the model is too small for it to do so."""
+    model, optimizer, x, y = classifier()
+    began = perf_counter()
+    with one_processor(), sg.watch(model, optimizer, sinks=[]) as watch:
+        torch.set_num_threads(16)
+        while perf_counter() - began < 2.0:
+            at = torch.randint(0, len(x), (32,))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[at]), y[at]).backward()
+            optimizer.step()
+    return watch
+
+
+@healthy()
+def memory_that_fills_up_to_a_level() -> sg.TrainingDebugger:
+    """A cache of features fills during the first epoch, and stays."""
+    model, optimizer, x, y = classifier()
+    cache: dict[int, Tensor] = {}
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for step in range(200):
+            at = step % 40
+            batch = cache.setdefault(at, x[10 * at : 10 * at + 10].repeat(100, 1))
+            optimizer.zero_grad()
+            F.cross_entropy(model(batch), y[10 * at : 10 * at + 10].repeat(100)).backward()
             optimizer.step()
     return watch

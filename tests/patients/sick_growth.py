@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from time import perf_counter
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
 import seismograd as sg
 from patients import data
@@ -163,4 +169,96 @@ def running_mean_with_its_graph() -> sg.TrainingDebugger:
             optimizer.zero_grad()
             F.cross_entropy(model(xb), yb).backward()
             optimizer.step()
+    return watch
+
+
+class Pairs(nn.Module):
+    """Compares every feature of every sample with every other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 1 << 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x).flatten()
+        return (h.unsqueeze(0) * h.unsqueeze(1)).mean() if len(x) < 2 else torch.cartesian_prod(h, h, h).mean()
+
+
+@sick("memory-pressure")
+def all_triples_of_a_batch() -> sg.TrainingDebugger:
+    """What was tried with one sample asks for a million times as much with a batch."""
+    model = Pairs()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    with suppress(RuntimeError), sg.watch(model, optimizer, sinks=[]) as watch:
+        for size in (1, 1, 16):
+            optimizer.zero_grad()
+            model(torch.randn(size, 8)).backward()
+            optimizer.step()
+    return watch
+
+
+@sick("memory-pressure")
+def table_of_distances() -> sg.TrainingDebugger:
+    """The loop evaluates with NumPy: a table of all pairs of ten million points."""
+    model, optimizer, x, y = classifier()
+    with suppress(MemoryError), sg.watch(model, optimizer, sinks=[]) as watch:
+        for xb, yb in data.batches(x, y, 10):
+            optimizer.zero_grad()
+            F.cross_entropy(model(xb), yb).backward()
+            optimizer.step()
+        np.zeros((10_000_000, 10_000_000))
+    return watch
+
+
+class Slow(torch.utils.data.Dataset[Tensor]):
+    """Takes its time with every sample, on the processor."""
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, at: int) -> Tensor:
+        generator = torch.Generator().manual_seed(at)
+        return torch.randn(300, 300, generator=generator).matrix_power(12)[0, :8].tanh()
+
+
+@contextmanager
+def one_processor() -> Iterator[None]:
+    """As in a container that pays for one."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@sick("cpu-pressure")
+def many_threads_on_one_processor() -> sg.TrainingDebugger:
+    """As many threads as the machine has processors, of which the run may use one."""
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    x = torch.randn(1024, 256)
+    began = perf_counter()
+    with one_processor(), sg.watch(model, optimizer, sinks=[]) as watch:
+        torch.set_num_threads(16)
+        while perf_counter() - began < 3.0:
+            optimizer.zero_grad()
+            F.mse_loss(model(x), x).backward()
+            optimizer.step()
+    return watch
+
+
+@sick("cpu-pressure")
+def many_workers_on_one_processor() -> sg.TrainingDebugger:
+    model = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with one_processor(), warnings.catch_warnings(), sg.watch(model, optimizer, sinks=[]) as watch:
+        warnings.simplefilter("ignore")  # torch counts the workers, too
+        began = perf_counter()
+        for x in DataLoader(Slow(), batch_size=4, num_workers=7):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            if perf_counter() - began > 3.0:
+                break
     return watch

@@ -74,6 +74,23 @@ def groups(proc: Path = Path("/proc/self")) -> list[Group]:
     return found
 
 
+def folders_of(controller: str, proc: Path = Path("/proc/self")) -> list[Path]:
+    """The folders of the cgroups in which this process's use of `cpu`, say, is counted, innermost first."""
+    try:
+        members = [line.split(":", 2) for line in (proc / "cgroup").read_text().splitlines()]
+        mounts = (proc / "mountinfo").read_text().splitlines()
+    except OSError:
+        return []
+    found: list[Path] = []
+    for _, controllers, path in members:
+        if controller in controllers.split(","):
+            tops = _mounts(mounts, "cgroup", controller)
+        else:
+            tops = [] if controllers else _mounts(mounts, "cgroup2", None)
+        found += [folder for root, top in tops for folder in _upwards(top, root, path)]
+    return found
+
+
 def _mounts(mounts: list[str], kind: str, controller: str | None) -> list[tuple[str, Path]]:
     """The folder of a hierarchy that is mounted, and where."""
     found: list[tuple[str, Path]] = []

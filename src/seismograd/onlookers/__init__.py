@@ -11,6 +11,7 @@ from seismograd.onlookers.loss.losses import Losses
 from seismograd.onlookers.onlooker import Onlooker
 from seismograd.onlookers.resources.growth import Growth
 from seismograd.onlookers.resources.pressure import Pressure
+from seismograd.onlookers.resources.processors import Processors
 from seismograd.onlookers.values.activations import Activations
 from seismograd.onlookers.values.outputs import Outputs
 from seismograd.onlookers.weights.membership import Membership
@@ -29,4 +30,5 @@ ONLOOKERS: tuple[type[Onlooker], ...] = (
     Data,
     Growth,
     Pressure,
+    Processors,
 )
