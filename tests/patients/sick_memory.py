@@ -167,7 +167,7 @@ def a_hook_with_every_step() -> sg.TrainingDebugger:
 @sick("memory-leak")
 def copies_of_all_weights() -> sg.TrainingDebugger:
     """Checkpoints in memory: each a deep copy of the state, one every few steps."""
-    model, optimizer, x, y = parts(wide=8192)
+    model, optimizer, x, y = parts(wide=32768)
     checkpoints = []
     with sg.watch(model, optimizer, sinks=[]) as watch:
         for step, (xb, yb) in enumerate(data.batches(x, y, STEPS)):
@@ -176,7 +176,7 @@ def copies_of_all_weights() -> sg.TrainingDebugger:
             optimizer.step()
             if step % 2 == 0:
                 checkpoints.append(copy.deepcopy(model.state_dict()))  # leaks: checkpoints
-                assert checkpoints[-1]["0.weight"].shape == (8192, 20)
+                assert checkpoints[-1]["0.weight"].shape == (32768, 20)
     return watch
 
 

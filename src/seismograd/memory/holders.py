@@ -144,7 +144,7 @@ class _Teller:
             "file": shown(at.file) if at else _short(node.root.file),
             "line": at.line if at else node.root.line,
             "code": at.code if at else None,
-            "grows_there": site is not None,
+            "known": at is not None,
             "how": site.how if site else None,
             "value": site.value if site else "",
             "count": container.length,
@@ -341,7 +341,8 @@ def _rank(site: Site, node: Node) -> int | None:
             return None
         return 0 if site.function == inside else 1 if inside.startswith(site.function) else 2
     if named.holder is not None:
-        return 0 if site.owner in {kind.__name__ for kind in named.holder.__mro__} else 2
+        own = site.owner in {kind.__name__ for kind in named.holder.__mro__}
+        return 0 if own else None if site.tail.of_self else 2
     if site.file != node.root.file:
         return 3 if node.root.scope == "global" else None
     inside = plain(node.root.owner) if node.root.scope == "local" else ""

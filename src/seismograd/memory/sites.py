@@ -24,6 +24,8 @@ class Tail:
     name: str
     key: str | None = None
     attribute: bool = False
+    of_self: bool = field(default=False, compare=False)
+    """Whether it is written as an attribute of `self` or `cls`."""
 
     def fits(self, other: Tail) -> bool:
         if self.name != other.name or self.attribute != other.attribute:
@@ -47,7 +49,7 @@ class Site:
     loops: tuple[int, ...]
     """The lines of the loops around it, in its function, outermost first."""
     guarded: bool = False
-    """Whether it stands below a condition on the container itself: its length, or what is in it."""
+    """Whether it stands below a condition that may end its growth: on its length, on what is in it, on a bound."""
     value: str = ""
     """What is put in, as it is written."""
 
@@ -114,8 +116,9 @@ class _Reader(ast.NodeVisitor):
         self._functions: list[str] = []
         self._classes: list[str] = []
         self._loops: list[int] = []
-        self._tests: list[str] = []
+        self._tests: list[ast.expr] = []
         self._written: set[int] = set()  # ids of the expressions that something is put into
+        self._imported: set[str] = set()
 
     # -- around --------------------------------------------------------------------------------------------------
 
@@ -159,10 +162,13 @@ class _Reader(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
-        self._tests.append(ast.unparse(node.test))
+        self._tests.append(node.test)
         for statement in (*node.body, *node.orelse):
             self.visit(statement)
         self._tests.pop()
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self._imported.update((each.asname or each.name).partition(".")[0] for each in node.names)
 
     # -- what is done --------------------------------------------------------------------------------------------
 
@@ -233,8 +239,9 @@ class _Reader(ast.NodeVisitor):
             self._add(self._source.reads, Tail(node.id), "read", node, ())
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        if isinstance(node.ctx, ast.Load) and id(node) not in self._written:
-            self._add(self._source.reads, Tail(node.attr, attribute=True), "read", node, ())
+        imported = isinstance(node.value, ast.Name) and node.value.id in self._imported  # `functools.cache`
+        if isinstance(node.ctx, ast.Load) and id(node) not in self._written and not imported:
+            self._add(self._source.reads, tail_of(node) or Tail(node.attr, attribute=True), "read", node, ())
         self.generic_visit(node)
 
     def _add(  # noqa: PLR0917
@@ -260,7 +267,7 @@ class _Reader(ast.NodeVisitor):
                 ".".join(self._functions),
                 self._classes[-1] if self._classes else "",
                 tuple(self._loops),
-                any(_mentions(test, tail.name) for test in self._tests),
+                any(_guards(test, tail.name) for test in self._tests),
                 value if len(value) <= 60 else "",
             )
         )
@@ -270,22 +277,30 @@ def tail_of(node: ast.expr) -> Tail | None:
     if isinstance(node, ast.Name):
         return Tail(node.id)
     if isinstance(node, ast.Attribute):
-        return Tail(node.attr, attribute=True)
+        return Tail(node.attr, attribute=True, of_self=_is_self(node.value))
     if isinstance(node, ast.Subscript):
         base = tail_of(node.value)
         if base is None:
             return None
         key = repr(node.slice.value) if isinstance(node.slice, ast.Constant) else None
-        return Tail(base.name, key if base.key is None else None, base.attribute)
+        return Tail(base.name, key if base.key is None else None, base.attribute, base.of_self)
     return None
 
 
-def _mentions(test: str, name: str) -> bool:
-    """Whether a condition is about the container: its length, or whether something is in it."""
-    return any(
-        (isinstance(each, ast.Name) and each.id == name) or (isinstance(each, ast.Attribute) and each.attr == name)
-        for each in ast.walk(ast.parse(test, mode="eval"))
-    )
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def _guards(test: ast.expr, name: str) -> bool:
+    """Whether a condition may come to an end: it is about the container, or about what is less or more than a bound."""
+    for each in ast.walk(test):
+        if isinstance(each, ast.Name) and each.id == name:
+            return True
+        if isinstance(each, ast.Attribute) and each.attr == name:
+            return True
+        if isinstance(each, ast.Compare) and any(isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE)) for op in each.ops):
+            return True
+    return False
 
 
 def _makes(value: ast.expr) -> bool:

@@ -466,7 +466,10 @@ def _slots(thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 _CAPACITIES = frozenset(
-    ["capacity", "maxlen", "max_len", "max_size", "maxsize", "buffer_size", "size_limit", "max_length", "limit"]
+    [
+        *("capacity", "maxlen", "max_len", "max_length", "max_size", "maxsize", "max_items", "max_history", "limit"),
+        *("size_limit", "buffer_size", "pool_size", "queue_size", "memory_size", "history_size", "window_size"),
+    ]
 )
 
 

@@ -26,22 +26,24 @@ class MemoryLeak:
     How it is judged
     ----------------
     Containers that grow are found by going through the program's own names, at a few steps, once a sign shows that
-    something rises. One counts when it was longer at each of the last `looks` looks, by `items` or more in all, and is
-    neither bounded (`deque(maxlen=...)`, an object with a capacity, a condition on its length) nor emptied anywhere in
-    the source, nor a local of a function that is called anew all the time. Of those:
+    something rises. One counts when it was longer at each of the last `looks` looks, by `items` or more in all, when
+    the source has a line that makes it or makes it longer, and when it is neither bounded (`deque(maxlen=...)`, an
+    object with a capacity, a condition on its length or on a bound) nor emptied anywhere in the source, nor a local of
+    a function that is called anew all the time. Of those:
 
     - it holds tensors that keep their graphs: certain, whatever the bytes; so is one more hook with each step, a cache
       whose keys are tensors, which are never found again, and `threads` threads that never end;
-    - nothing ever reads it, `unread` items or more were put in, `bytes_unread` or more a step;
+    - it holds tensors that nothing ever reads, `unread` of them or more, `bytes_unread` or more a step;
     - it holds `noticeable` bytes or more, what the process owns grew by `share` of them at least, and at this rate the
-      limit (the cgroup's, else the machine's memory) is reached within `horizon` steps.
+      limit (the cgroup's, else the machine's memory) is reached within `horizon` steps; a dict, a set or a cache may
+      fill itself during the first pass over the data.
 
     Without a container that explains it, only the slope of what the process owns counts: the median of the slopes
     between all pairs of points (mapped files are left out), over `blind_steps` steps or more after the first
-    `warm_up`, in which memory rose by `blind_bytes` at least, by about as much in each quarter of them, and with the
-    limit within `horizon` steps. The workers of a loader are judged in the same way, each with the memory of its own,
-    from `of_workers` bytes on where the source shows a list of the dataset's that grows. Critical where the limit is
-    less than `soon` steps away.
+    `warm_up` and after the first pass over the data (four times as many where that is not known), in which memory rose
+    by `blind_bytes` at least, by about as much in each quarter of them, and with the limit within `horizon` steps. The
+    workers of a loader are judged in the same way, from `of_workers` bytes on where the source shows a list of the
+    dataset's that grows. Critical where the limit is less than `soon` steps away.
 
     What to try
     -----------
@@ -67,7 +69,7 @@ class MemoryLeak:
     items: int = 16
     threads: int = 48
     unread: int = 64
-    bytes_unread: float = 1024.0
+    bytes_unread: float = 4096.0
     noticeable: float = 16e6
     share: float = 0.25
     horizon: float = 500_000.0
@@ -82,13 +84,14 @@ class MemoryLeak:
 
 
 class _Checker:
-    __slots__ = ("_detector", "_explained", "_left", "_limit", "_own", "_silent_until")
+    __slots__ = ("_detector", "_explained", "_left", "_limit", "_own", "_passed", "_silent_until")
 
     def __init__(self, detector: MemoryLeak) -> None:
         self._detector = detector
         self._own = Slope()
         self._limit = self._left = 0.0
         self._explained: float | None = None  # bytes a step that known containers take, whatever they are
+        self._passed: int | None = None  # the step at which a pass over the data is known to be over
         self._silent_until = 0
 
     def check(self, reading: Reading) -> Finding | None:
@@ -99,10 +102,13 @@ class _Checker:
         if facts is None:
             return self._blind(reading)
         self._limit, self._left = float(facts["limit"]), max(0.0, float(facts["limit"] - facts["used"]))
+        if self._passed is None and facts["passes"]:
+            self._passed = reading.step
         growing = facts["growing"]
         if facts["complete"]:
             self._explained = sum(each["rate"] * each["each"] for each in growing)
-        leaks = [(each, why) for each in growing if (why := self._why(each)) is not None]
+        first_pass = facts["passes"] == 0
+        leaks = [(each, why) for each in growing if (why := self._why(each, first_pass)) is not None]
         if leaks:
             worst = max(leaks, key=lambda leak: (leak[0]["graphs"], leak[0]["rate"] * leak[0]["each"]))
             return self._held(reading, *worst, more=len(leaks) - 1)
@@ -110,10 +116,10 @@ class _Checker:
 
     # -- a container ---------------------------------------------------------------------------------------------
 
-    def _why(self, each: Mapping[str, Any]) -> str | None:
+    def _why(self, each: Mapping[str, Any], first_pass: bool) -> str | None:
         """What makes this container a leak, if anything does."""
         limits, lengths = self._detector, each["lengths"]
-        if each["holds"] == "numbers" or not _rises(lengths, limits.looks, limits.items):
+        if each["holds"] == "numbers" or not each["known"] or not _rises(lengths, limits.looks, limits.items):
             return None
         if each["kind"] == "threads":
             return "threads" if lengths[-1][1] - lengths[0][1] >= limits.threads else None
@@ -129,8 +135,11 @@ class _Checker:
             return "keys"
         if each["kind"] == "cache" and not each["unused"]:
             return None
-        if each["read"] is False and each["count"] >= limits.unread and slope >= limits.bytes_unread:
+        unread = each["read"] is False and each["holds"] in ("tensors", "arrays") and each["count"] >= limits.unread
+        if unread and slope >= limits.bytes_unread:
             return "unread"
+        if first_pass and each["kind"] in ("dict", "set", "cache"):
+            return None  # by sample, maybe: then it is full after one pass
         return "bytes" if self._is_heavy(each, slope) else None
 
     def _is_heavy(self, each: Mapping[str, Any], slope: float) -> bool:
@@ -185,12 +194,14 @@ class _Checker:
         if reading.step < self._silent_until or self._explained is None or not self._left:
             return None
         self._silent_until = reading.step + 16
-        points = own.after(limits.warm_up)
-        if len(points) < 32 or points[-1][0] - points[0][0] < limits.blind_steps:
+        first = limits.warm_up if self._passed is None else max(limits.warm_up, self._passed)
+        enough = (4 if self._passed is None else 1) * limits.blind_steps
+        points = own.after(first)
+        if len(points) < 16 or points[-1][0] - points[0][0] < enough:
             return None
         if points[-1][1] - points[0][1] < limits.blind_bytes or not steady(points):
             return None
-        slope = own.slope(limits.warm_up) or 0.0
+        slope = own.slope(first) or 0.0
         if slope <= 0 or self._left / slope > limits.horizon or self._explained > 0.5 * slope:
             return None
         grown, steps = points[-1][1] - points[0][1], points[-1][0] - points[0][0]

@@ -32,6 +32,7 @@ _FREE = 4
 
 _SHARE = 0.02
 _MOST_POINTS = 32
+_MOST_DATASETS = 8
 
 
 class Holders(Onlooker):
@@ -52,7 +53,7 @@ class Holders(Onlooker):
         self._rises = self._grows = False
         self._not_before = 0.0
         self._loader: weakref.ref[Any] | None = None
-        self._came = self._passes = 0
+        self._passes: dict[int, list[int]] = {}  # by dataset: batches of this pass, passes that are over
         self._workers: list[list[int]] = []
         self._pids: tuple[int, ...] = ()
         self._next_of_workers = 0
@@ -61,10 +62,7 @@ class Holders(Onlooker):
         self._told: dict[str, Any] | None = None
 
     def data_came(self, batch: Any, loader: Any) -> None:
-        came = int(getattr(loader, "_num_yielded", 0))
-        if came <= self._came:
-            self._passes += 1
-        self._came = came
+        self._count_passes(loader)
         if self._loader is None or self._loader() is not loader:
             self._loader = weakref.ref(loader)
 
@@ -122,7 +120,7 @@ class Holders(Onlooker):
             "own": snapshots.own(),
             "limit": snapshots.limit(),
             "used": snapshots.used(),
-            "passes": self._passes,
+            "passes": min((over for _, over in self._passes.values()), default=None),
             "workers": self._of_workers(),
         }
 
@@ -133,6 +131,15 @@ class Holders(Onlooker):
         self._told, self._loader, self._looks = None, None, Looks()
 
     # -- the loader ----------------------------------------------------------------------------------------------
+
+    def _count_passes(self, loader: Any) -> None:
+        dataset = id(getattr(loader, "_dataset", None))
+        came = int(getattr(loader, "_num_yielded", 0))
+        known = self._passes.get(dataset)
+        if known is not None:
+            known[:] = came, known[1] + (came <= known[0])
+        elif len(self._passes) < _MOST_DATASETS:
+            self._passes[dataset] = [came, 0]
 
     def _iterator(self) -> Any:
         return None if self._loader is None else self._loader()
