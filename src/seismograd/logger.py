@@ -45,6 +45,8 @@ class LogLevel(str, Enum):
     @classmethod
     def of(cls, level: LogLevel | str | int) -> LogLevel:
         """The level for its name or its number in `logging`; a `ValueError` lists the known ones."""
+        if isinstance(level, cls):
+            return level
         for known in cls:
             if level == known.number or (isinstance(level, str) and level.lower() == known.value):
                 return known

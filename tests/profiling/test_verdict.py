@@ -199,7 +199,9 @@ def test_the_work_of_a_device_goes_to_the_op_that_launched_it() -> None:
     assert (totals.device, totals.device_busy, totals.copies_to_device) == (250, 200, 50)
     assert totals.ops["aten::addmm"].device == totals.full_precision == 100
     assert totals.modules["fc"].device == 200
-    result = summarise(totals, None, seconds=1e-6, steps=1, device="cuda", tensor_cores=True, notes=[], trace=None)
+    result = summarise(
+        totals, None, seconds=1e-6, steps=1, device="cuda", tensor_cores=True, watched=False, notes=[], trace=None
+    )
     assert result.device == "cuda"
     assert result.device_busy == pytest.approx(0.2)
     assert result.ops[0].device_share == pytest.approx(0.4)
@@ -208,7 +210,15 @@ def test_the_work_of_a_device_goes_to_the_op_that_launched_it() -> None:
     assert "own cuda" in str(result)
     assert (
         summarise(
-            add_up(STEP, MARKS), None, seconds=1e-6, steps=1, device="cuda", tensor_cores=False, notes=[], trace=None
+            add_up(STEP, MARKS),
+            None,
+            seconds=1e-6,
+            steps=1,
+            device="cuda",
+            tensor_cores=False,
+            watched=False,
+            notes=[],
+            trace=None,
         ).device
         is None
     ), "there was one, and it did nothing"
@@ -218,7 +228,9 @@ def test_too_many_events_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seismograd.profiling.reading.MOST_EVENTS", 3)
     totals = add_up(STEP, MARKS)
     assert totals.cut
-    result = summarise(totals, None, seconds=1e-6, steps=1, device=None, tensor_cores=False, notes=[], trace=None)
+    result = summarise(
+        totals, None, seconds=1e-6, steps=1, device=None, tensor_cores=False, watched=False, notes=[], trace=None
+    )
     assert "Only the first 3 events" in str(result)
 
 

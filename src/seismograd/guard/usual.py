@@ -19,6 +19,8 @@ SCALES = 9
 """A tensor has one scale, and one for each of so many channels but one."""
 _ENOUGH, _OF_CHANNEL = 16, 256
 """So many elements have a scale: with fewer, mean and deviation are chance."""
+_ROWS = 16
+"""So many samples, and a few more, tell the scale of a channel."""
 _BLANK = 0.9
 
 
@@ -70,7 +72,8 @@ def _scales(values: Tensor) -> dict[str, tuple[float, float, float]]:
     parts = {"": values}
     channels = values.shape[1] if values.dim() > 1 else 0
     if 1 < channels < SCALES and values.numel() // channels >= _OF_CHANNEL:
-        parts |= {f"[:, {at}]": values[:, at].contiguous() for at in range(channels)}
+        rows = values if values.dim() == 2 else values[:: max(1, len(values) // _ROWS)]
+        parts |= {f"[:, {at}]": rows[:, at].contiguous() for at in range(channels)}
     told = {}
     for part, some in parts.items():
         mean, deviation, filled = (float(each) for each in scale_of(some))

@@ -306,6 +306,7 @@ class Profile:
                 steps=steps,
                 device=self._device,
                 tensor_cores=_idle_tensor_cores(self._device),
+                watched=bool(listeners()),
                 notes=self._notes,
                 trace=path,
             )

@@ -25,10 +25,12 @@ def summarise(
     steps: int,
     device: str | None,
     tensor_cores: bool,
+    watched: bool,
     notes: Sequence[str],
     trace: Path | None,
 ) -> ProfileResult:
-    """The result; `tensor_cores` says whether the device has some that float32 does not use at present."""
+    """The result. `tensor_cores`: the device has some that float32 does not use at present. `watched`: a watch was at
+    work, so that the time between ops is not the user's alone."""
     used = device if totals.device else None
     ops = _ops(totals, lines, seconds, used)
     modules = _modules(totals, seconds, used)
@@ -41,7 +43,7 @@ def summarise(
         modules,
         costs,
         phases,
-        _share(totals.between, seconds),
+        0.0 if watched else _share(totals.between, seconds),
         used,
         _share(totals.device_busy, seconds),
         totals.copies_to_device / max(1, totals.device),
