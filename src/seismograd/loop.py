@@ -19,6 +19,7 @@ from seismograd import patches
 from seismograd.by_hand import scalar
 from seismograd.governor import Governor
 from seismograd.lookout import Lookout
+from seismograd.memory import cuda_history
 from seismograd.onlookers.resources.holders import Holders
 from seismograd.onlookers.resources.loading import Loading
 from seismograd.onlookers.resources.pace import Pace
@@ -27,7 +28,7 @@ from seismograd.probes.gradients import fingerprints
 from seismograd.probes.validation import Evaluations, Validation
 from seismograd.probes.watched import Watched
 from seismograd.reader import Measured, Moment, Reader, scale_of
-from seismograd.records import Origin, Reading
+from seismograd.records import DebugLevel, Origin, Reading
 from seismograd.replay.exhaustion import Exhaustion
 from seismograd.replay.recorder import Call, Recorder
 from seismograd.replay.replayer import Capture, Replayer
@@ -138,6 +139,7 @@ class Loop:
         if recorder is not None:
             self._reader.investigate, self._reader.insight = self._investigate, self.insight
             self._lookout.add(SecondLook(self._watched, recorder, self._account))
+        self._records_history = governor.level is DebugLevel.EXTREME and cuda_history.begin()
         self._lookout.add(Exhaustion(self._watched, recorder, self._account))
         self._lookout.add(Holders(self._watched, self._account))
         self._lookout.add(Loading(self._watched, self._account))
@@ -301,6 +303,8 @@ class Loop:
             self._lookout.close()
             self._validation.close()
             self._moments, self._taken, self._scaled, self._last_evaluation = {}, None, None, None
+            if self._records_history:
+                cuda_history.end()
             self._reader.close()
             self._watched.release()
 

@@ -83,7 +83,10 @@ class Exhaustion(Onlooker):
 
     def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
         heard, self._heard = self._heard, None
-        return None if heard is None else {**heard[1], "caught": True, "fit": None}
+        if heard is None:
+            return None
+        ended = id(getattr(sys, "last_value", None)) == heard[0]  # by it: the watch is closed while Python leaves
+        return {**heard[1], "caught": not ended, "fit": None}
 
     def close(self) -> None:
         self._heard = self._pass = None
