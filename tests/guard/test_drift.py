@@ -128,6 +128,13 @@ def test_sequences_of_any_length_and_lists_of_any_number() -> None:
         assert guard.check((tokens, items)) == []
 
 
+def test_numbers_of_samples_and_times_go_on() -> None:
+    guard = sg.InputGuard(batches=16)
+    for step in range(400):
+        times = torch.arange(8) + 8.0 * step
+        assert guard.check({"index": torch.arange(8) + 8 * step, "time": times}) == []
+
+
 @pytest.mark.parametrize("size", [1, 2, 300])
 def test_requests_of_another_size(size: int) -> None:
     guard = sg.InputGuard(batches=16)

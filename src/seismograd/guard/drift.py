@@ -130,7 +130,7 @@ class InputGuard:
         for part, finding in strange.items():
             told += self._add((name + part, "scale"), replace(finding, last_step=step))
         if learns or not usual.batches:
-            usual.learn(seen)
+            usual.learn(seen, self.batches // 2)
             return told
         for kind, text, evidence, at_once in usual.compare(seen, self.factor):
             if at_once or "" not in strange:

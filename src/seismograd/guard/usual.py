@@ -21,7 +21,7 @@ _ENOUGH, _OF_CHANNEL = 16, 256
 """So many elements have a scale: with fewer, mean and deviation are chance."""
 _ROWS = 16
 """So many samples, and a few more, tell the scale of a channel."""
-_BLANK = 0.9
+_BLANK, _GROWS = 0.9, 1.5
 
 
 @dataclass(slots=True)
@@ -58,9 +58,9 @@ def describe(tensor: Tensor) -> Seen:
                 return seen
             low, high = (float(edge) for edge in torch.aminmax(values_finite))
         seen.low, seen.high = low, high
-        seen.zeros = 1.0 - float(values.count_nonzero()) / seen.size
         if not seen.nan and not seen.inf and tensor.layout == torch.strided:
             seen.scales = _scales(values)
+        seen.zeros = 1.0 - (seen.scales[""][2] if seen.scales else float(values.count_nonzero()) / seen.size)
     elif values.dtype != torch.bool:
         seen.low, seen.high = (float(edge) for edge in torch.aminmax(values))
     return seen
@@ -98,13 +98,16 @@ class Usual:
     zeros: float = 0.0
     low: float | None = None
     high: float | None = None
+    early: float = 0.0
+    """From the lowest to the highest in the first half of the batches: a range that still grows is none."""
     state_dict = asdict
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Usual:
         return cls(**state)
 
-    def learn(self, seen: Seen) -> None:
+    def learn(self, seen: Seen, half: int) -> None:
+        """Takes one more tensor in; `half` is the number of batches after which the range should be known."""
         sizes: list[int | None] = [None, *seen.shape[1:]] if seen.shape else []
         if not self.batches:
             self.dtype, self.sizes = seen.dtype, sizes
@@ -117,6 +120,8 @@ class Usual:
         if seen.low is not None and seen.high is not None:
             self.low = seen.low if self.low is None else min(self.low, seen.low)
             self.high = seen.high if self.high is None else max(self.high, seen.high)
+            if self.batches <= half:
+                self.early = self.high - self.low
 
     def compare(self, seen: Seen, factor: float) -> Iterator[Difference]:
         """In what the tensor differs from all that were learned from."""
@@ -148,11 +153,13 @@ class Usual:
     def _range(self, seen: Seen, factor: float) -> Iterator[Difference]:
         if seen.low is None or seen.high is None or self.low is None or self.high is None:
             return
+        if self.high - self.low > _GROWS * self.early:  # numbers of samples, times
+            return
         if seen.floats:
             reach = factor * max(self.high - self.low, 1e-6 * abs(self.high))
             outside = seen.low < self.low - reach or seen.high > self.high + reach
-        else:  # labels: rare ones may be new, but not far off, and none is below zero at once
-            outside = (seen.low < 0 <= self.low) or seen.high > 2 * max(1.0, self.high)
+        else:  # labels: rare ones may be new, but not far off, and none is below zero at once; of one, nothing is known
+            outside = self.high > self.low and ((seen.low < 0 <= self.low) or seen.high > 2 * max(1.0, self.high))
         if outside:
             word = "values" if seen.floats else "labels"
             text = (
