@@ -202,6 +202,18 @@ def test_inside_and_around_torchs_own(net: Net, tmp_path: Path) -> None:
     assert "took over" in str(profile.result)
 
 
+def test_torchs_own_that_was_started_inside_is_not_stopped(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "STEPS", 1)
+    start = torch.autograd.profiler.profile._start_trace
+    with Profile() as profile, torch.profiler.profile() as torchs:
+        train(net, 4)  # ours would stop after the first step
+    calls = [event for event in torchs.events() or () if event.name == "aten::addmm"]
+    assert len(calls) == 8
+    assert "took over" in str(profile.result)
+    assert torch.autograd.profiler.profile._start_trace is start
+    profile.step()  # when nothing is open, nothing happens
+
+
 def test_two_threads(net: Net) -> None:
     other = Profile()
 

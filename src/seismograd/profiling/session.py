@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
@@ -79,8 +81,12 @@ class Profile:
         }
         self._stacks = stacks
         self._depth = 0
+        self._taken = False
         self._outer: Profile | None = None
         self._result: ProfileResult | None = None
+        self._torchs: Any = None
+        self._kind: str | None = None
+        self._hook: Any = None
 
     @property
     def result(self) -> ProfileResult | None:
@@ -94,15 +100,12 @@ class Profile:
         """Whether it records at present."""
         return self._depth > 0 and self._torchs is not None
 
-    _torchs: Any = None
-
     def __enter__(self) -> Profile:
         self._depth += 1
         if self._depth > 1:
             return self
         self._outer, self._result = None, None
         self._notes: list[str] = []
-        self._taken = False
         with _lock:
             if _open:
                 self._outer = _open[-1]
@@ -123,7 +126,6 @@ class Profile:
         self._steps: dict[int, int] = {}
         self._due = self._over = False
         self._cycles, self._began_at_step = 0, 0
-        self._entered = perf_counter()
         self._hook = register_optimizer_step_post_hook(self._stepped) if self.steps_from_optimizer else None
         self._marks = Marks(self._model_called)
         self._calls = False
@@ -208,8 +210,6 @@ class Profile:
             self._kind = want
             self._begin()
 
-    _kind: str | None = None
-
     def _wanted(self) -> tuple[str | None, bool]:
         """What is to be done in this step, and whether a cycle ended before it."""
         if not isinstance(self.schedule, tuple):
@@ -250,7 +250,11 @@ class Profile:
             self._failed("start", error)
             return
         self._marks.open()
+        self._lost, self._forget_others = False, _hear_of_others(self._other_started)
         self._torchs, self._began, self._began_at_step = profiler, perf_counter(), self._step
+
+    def _other_started(self) -> None:
+        self._lost = True
 
     def _failed(self, what: str, error: Exception) -> None:
         text = f"torch.profiler did not {what} ({type(error).__name__}: {error})."
@@ -263,7 +267,8 @@ class Profile:
         profiler, self._torchs = self._torchs, None
         lasted = perf_counter() - self._began
         self._marks.close()
-        if not _profiler_enabled():
+        self._forget_others()
+        if self._lost or not _profiler_enabled():
             self._notes.append("Another torch.profiler was started inside the block and took over; ours shows nothing.")
             return
         try:
@@ -329,6 +334,25 @@ class Profile:
             self._hook = None
         with _lock, suppress(ValueError):
             _open.remove(self)
+
+
+def _hear_of_others(tell: Callable[[], None]) -> Callable[[], None]:
+    """Tells of any profiler of torch's that starts from now on: it ends ours, without a word. Returns the way back."""
+    owner: Any = torch.autograd.profiler.profile
+    original = owner._start_trace
+
+    @wraps(original)
+    def started(*args: Any, **kwargs: Any) -> Any:
+        tell()
+        return original(*args, **kwargs)
+
+    owner._start_trace = started
+
+    def undo() -> None:
+        if owner._start_trace is started:
+            owner._start_trace = original
+
+    return undo
 
 
 _profiler_enabled: Any = torch._C._autograd._profiler_enabled
