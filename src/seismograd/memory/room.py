@@ -28,9 +28,7 @@ class Room:
 
 def room() -> Room:
     """What is left now, swap included where the machine is the limit. A fraction of a millisecond."""
-    memory = psutil.virtual_memory()
-    swap = _free_swap()
-    found = [Room(int(memory.total) + swap, int(memory.total - memory.available), "machine")]
+    found = [_machine()]
     limit, group = tightest()
     if group is not None:
         found.append(Room(limit, _unreclaimable(group), "cgroup"))
@@ -38,6 +36,18 @@ def room() -> Room:
     if addresses is not None:
         found.append(Room(addresses, _addresses(), "ulimit"))
     return min(found, key=lambda each: each.left)
+
+
+def _machine() -> Room:
+    try:
+        with open("/proc/meminfo", "rb", buffering=0) as file:
+            lines = file.read(4096).splitlines()
+        told = {line.partition(b":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith(b" kB")}
+        total, available, swap = told[b"MemTotal"], told[b"MemAvailable"], told.get(b"SwapFree", 0)
+    except (OSError, ValueError, IndexError, KeyError):
+        memory = psutil.virtual_memory()
+        total, available, swap = int(memory.total), int(memory.available), 0
+    return Room(total + swap, total - available, "machine")
 
 
 def _unreclaimable(group: Group) -> int:
@@ -49,14 +59,6 @@ def _unreclaimable(group: Group) -> int:
         return max(0, int(group.used.read_text()) - cached)
     except (OSError, ValueError):
         return used()
-
-
-def _free_swap() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("SwapFree:"))
-    except (OSError, ValueError, IndexError, StopIteration):
-        return 0
 
 
 def _address_limit() -> int | None:

@@ -58,12 +58,12 @@ class Processors(Onlooker):
         now = perf_counter()
         if now < self._next:
             return
-        self._next = now + EVERY[self._looks >= _FIRST]
-        threads, ranks, allowed = torch.get_num_threads(), _ranks(), allowed_processors()
-        set_up, paid = threads * ranks + len(self._workers), quota()
+        threads, ranks, paid = torch.get_num_threads(), _ranks(), quota()
+        set_up, allowed = threads * ranks + len(self._workers), allowed_processors(paid)
         if set_up < CROWDED * allowed and (paid is None or set_up <= paid):
-            self._before = None
+            self._before, self._next = None, now + EVERY[1]
             return
+        self._next = now + EVERY[self._looks >= _FIRST]
         self._looks += 1
         times, throttled = _times(self._workers), throttling()
         before, self._before = self._before, (now, times, throttled)
@@ -144,13 +144,12 @@ def _ranks() -> int:
         return 1
 
 
-def allowed_processors() -> int:
+def allowed_processors(paid: float | None) -> int:
     """The processors that this process may use: those it may run on, and no more than its quota pays for."""
     try:
         allowed = len(os.sched_getaffinity(0))
     except (AttributeError, OSError):
         allowed = os.cpu_count() or 1
-    paid = quota()
     return allowed if paid is None else max(1, min(allowed, round(paid + 0.49)))
 
 
