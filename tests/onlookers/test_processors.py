@@ -52,7 +52,7 @@ def test_a_quota_of_the_first_version(group, most, paid):
 
 def test_a_quota_below_one_processor_still_allows_one(group):
     (group / "cpu.max").write_text("20000 100000\n")
-    assert processors.allowed_processors(processors.quota()) == 1
+    assert processors.allowed_processors() == 1
 
 
 def test_being_held_back(group):
@@ -73,7 +73,7 @@ def test_folders_of_a_group(tmp_path):
 def test_nothing_is_counted_where_no_more_is_set_up_than_there_is(monkeypatch):
     monkeypatch.setattr(processors, "EVERY", (0.0, 0.0))
     monkeypatch.setattr(processors, "_times", pytest.fail)
-    monkeypatch.setattr(processors, "allowed_processors", lambda _: torch.get_num_threads())
+    monkeypatch.setattr(processors, "_within", lambda _: torch.get_num_threads())
     model = nn.Linear(4, 1)
     with sg.watch(model, sinks=[], strict=True):
         for _ in range(4):
@@ -82,7 +82,7 @@ def test_nothing_is_counted_where_no_more_is_set_up_than_there_is(monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="sets the processors of a thread")
 def test_threads_at_work_and_the_line_that_sets_them(monkeypatch):
-    monkeypatch.setattr(processors, "allowed_processors", lambda _: 1)
+    monkeypatch.setattr(processors, "_within", lambda _: 1)
     model = nn.Linear(512, 512)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     memory, threads = sinks.Memory(), torch.get_num_threads()

@@ -59,7 +59,7 @@ class Processors(Onlooker):
         if now < self._next:
             return
         threads, ranks, paid = torch.get_num_threads(), _ranks(), quota()
-        set_up, allowed = threads * ranks + len(self._workers), allowed_processors(paid)
+        set_up, allowed = threads * ranks + len(self._workers), _within(paid)
         if set_up < CROWDED * allowed and (paid is None or set_up <= paid):
             self._before, self._next = None, now + EVERY[1]
             return
@@ -144,8 +144,12 @@ def _ranks() -> int:
         return 1
 
 
-def allowed_processors(paid: float | None) -> int:
+def allowed_processors() -> int:
     """The processors that this process may use: those it may run on, and no more than its quota pays for."""
+    return _within(quota())
+
+
+def _within(paid: float | None) -> int:
     try:
         allowed = len(os.sched_getaffinity(0))
     except (AttributeError, OSError):
