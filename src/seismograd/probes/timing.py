@@ -17,6 +17,7 @@ PHASES = (
 )
 """At every moment exactly one of these goes on, so that they add up to the step."""
 
+_NAMES = {name: f"time/{name}" for name in ("step", *PHASES, "stalled", "gc")}
 _ALWAYS = frozenset({"backward", "rest", "watch"})
 _AWAY = frozenset({"data", "checkpoint"})
 """Phases in which a thread may well wait: what it waits there is no stall."""
@@ -44,11 +45,11 @@ class Timing:
         self._before: list[str] = []
         self._fetched, self._looked = 0.0, False
         self._began = self._since = self._ours_began = perf_counter()
-        self._clear()
+        self._clear(thread_time())
 
-    def _clear(self) -> None:
+    def _clear(self, cpu: float) -> None:
         self._spent = dict.fromkeys(PHASES, 0.0)
-        self._cpu_began, self._cpu_away = thread_time(), 0.0
+        self._cpu_began, self._cpu_away = cpu, 0.0
         self._collector.take()
 
     def skip(self, seconds: float) -> None:
@@ -118,19 +119,23 @@ class Timing:
         self._settle_fetched()
         spent, known = self._spent, self._known
         whole = self._since - self._began
-        if len(known) < len(PHASES):
-            known.update(phase for phase, seconds in spent.items() if seconds)
-        last = {"step": whole, **{phase: seconds for phase, seconds in spent.items() if phase in known}}
-        cpu = thread_time() - self._cpu_began
+        last, host = {"step": whole}, pack.host
+        for phase, seconds in spent.items():
+            if seconds or phase in known:
+                known.add(phase)
+                last[phase] = seconds
+        now = thread_time()
+        cpu = now - self._cpu_began
         if cpu >= 0 and self._phase == "rest":  # else the thread is another one, or in the middle of something
-            present = whole - sum(spent[phase] for phase in _AWAY)
+            present = whole - spent["data"] - spent["checkpoint"]
             idle = present - max(0.0, cpu - self._cpu_away)
             last["stalled"] = min(max(0.0, idle), present - spent["watch"])
         last["gc"] = self._collector.seconds
         self.last = last
-        pack.host.update({f"time/{phase}": seconds for phase, seconds in last.items()})
+        for phase, seconds in last.items():
+            host[_NAMES[phase]] = seconds
         self._began = self._since
-        self._clear()
+        self._clear(now)
 
     @property
     def collected_at(self) -> Spot | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from threading import get_ident
 from time import perf_counter
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch.optim import Optimizer
 
-from seismograd.detectors.running import Window
+from seismograd.detectors.running import median
 from seismograd.onlookers.nested import tensors_in
 from seismograd.onlookers.onlooker import Onlooker
 from seismograd.onlookers.resources.processors import allowed_processors
@@ -33,7 +34,6 @@ TRY_SHARE, TRY_SECONDS = 0.5, 0.01
 _SAMPLED = 6
 _MOST_SAMPLING = 2.0
 _LOOKS = 3
-_BETWEEN = frozenset({"evaluation", "checkpoint", "logging", "watch"})
 _MOST_PROCESSES = 8
 _LONG = 0.5
 """A batch that takes longer is tried with fewer samples."""
@@ -51,7 +51,7 @@ class Loading(Onlooker):
     def __init__(self, watched: Watched, account: Callable[[float], None]) -> None:
         super().__init__(watched)
         self._account = account  # what is done once in a run is not the steps' to pay
-        self._shares, self._waits, self._steps = Window(STEPS), Window(STEPS), Window(STEPS)
+        self._judged: deque[tuple[float, float]] = deque(maxlen=STEPS)  # wait and length of steps
         self._iterator: weakref.ref[Any] | None = None
         self._came = 0  # batches of this iterator
         self._passes: dict[int, int] = {}  # by dataset: how often it was begun
@@ -75,7 +75,7 @@ class Loading(Onlooker):
                 self._passes.clear()
             self._passes[source] = self._passes.get(source, 0) + 1
             if self._passes[source] == 2:  # a first pass may have been slow by nature: what comes now counts alone
-                self._forget()
+                self._judged.clear()
         self._came += 1
         if self._came <= int(getattr(loader, "_num_workers", 0)) + 2:
             self._unjudged = True  # the first batches of a pass wait for workers to start, by nature
@@ -89,7 +89,7 @@ class Loading(Onlooker):
         """On an accelerator a wait matters only if the device had nothing left to do."""
         roster = self.watched.roster
         device = roster.parameters[0].device if roster.parameters else None
-        if device is not None and device.type == "cuda" and len(self._shares) >= STEPS // 2:
+        if device is not None and device.type == "cuda" and len(self._judged) >= STEPS // 2:
             if self._device_done is None:
                 self._device_done = torch.Event(device)
             self._device_done.record()
@@ -98,19 +98,15 @@ class Loading(Onlooker):
         unjudged, self._unjudged = self._unjudged, False
         if unjudged or "data" not in phases:
             return
-        step = phases["step"] - sum(phases.get(phase, 0.0) for phase in _BETWEEN)
+        told = phases.get
+        between = told("evaluation", 0.0) + told("checkpoint", 0.0) + told("logging", 0.0)
+        step = phases["step"] - phases["watch"] - between
         wait = phases["data"] if self._device_idle else 0.0
         if step > 0:
-            self._shares.add(wait / step)
-            self._waits.add(wait)
-            self._steps.add(step)
+            self._judged.append((wait, step))
 
     def restart(self) -> None:
         self._unjudged = True
-
-    def _forget(self) -> None:
-        for window in (self._shares, self._waits, self._steps):
-            window.clear()
 
     def finished(self) -> None:
         self._over = True
@@ -122,12 +118,12 @@ class Loading(Onlooker):
             return
         if self._sampler is not None:
             self._sampled += 1
-            if self._sampled >= _SAMPLED or not len(self._shares) or self._over or not self._sampler.is_alive():
+            if self._sampled >= _SAMPLED or not self._judged or self._over or not self._sampler.is_alive():
                 self._look_into(self._stop())
-        elif len(self._shares) >= STEPS and self._waits_for(SHARE, SECONDS) and self._looks < _LOOKS and not self._over:
+        elif len(self._judged) == STEPS and self._looks < _LOOKS and not self._over and self._waits_for(SHARE, SECONDS):
             self._looks += 1
             self._sampled = 0
-            self._sampler = Sampler(get_ident(), seconds=_MOST_SAMPLING + _SAMPLED * self._steps.median)
+            self._sampler = Sampler(get_ident(), seconds=_MOST_SAMPLING + _SAMPLED * self._step)
             self._sampler.start()
 
     def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
@@ -137,10 +133,10 @@ class Loading(Onlooker):
         passes = self._passes.get(id(getattr(iterator, "_dataset", None)), 1)
         return {
             **self._told,
-            "share": self._shares.median,
-            "wait": self._waits.median,
-            "step": self._steps.median,
-            "steps": len(self._shares),
+            "share": self._share,
+            "wait": self._wait,
+            "step": self._step,
+            "steps": len(self._judged),
             "passes": passes,
         }
 
@@ -151,7 +147,23 @@ class Loading(Onlooker):
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _waits_for(self, share: float, seconds: float) -> bool:
-        return bool(len(self._shares)) and self._shares.median >= share and self._waits.median >= seconds
+        """Whether that is so of most steps; a look at two of them is enough where all is well."""
+        judged = self._judged
+        if not judged or max(judged[0][0], judged[-1][0]) < seconds:
+            return False
+        return self._wait >= seconds and self._share >= share
+
+    @property
+    def _share(self) -> float:
+        return median([wait / step for wait, step in self._judged])
+
+    @property
+    def _wait(self) -> float:
+        return median([wait for wait, _ in self._judged])
+
+    @property
+    def _step(self) -> float:
+        return median([step for _, step in self._judged])
 
     def _stop(self) -> Samples:
         sampler, self._sampler = self._sampler, None
@@ -193,7 +205,7 @@ class Loading(Onlooker):
         self, iterator: Any, workers: int, samples: Samples, cores: int
     ) -> tuple[dict[str, Any] | None, str | None]:
         """How many batches a second the loader makes with its workers, and with more."""
-        cost = self._steps.median * max(1, workers) if workers else self._waits.median
+        cost = self._step * workers if workers else self._wait
         order = _order(iterator, max(1, self._rows), cost)
         if order is None:
             return None, "the dataset is too small for it"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import sys
 import weakref
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
-from seismograd.detectors.running import Window
+from seismograd.detectors.running import median
 from seismograd.onlookers.nested import tensors_in
 from seismograd.onlookers.onlooker import Onlooker
 from seismograd.places import is_users
@@ -28,7 +28,6 @@ FACTOR, SPREADS, CERTAIN, LEAST = 3.0, 3.0, 10.0, 0.005
 
 BETWEEN = ("evaluation", "checkpoint", "logging")
 _WINDOW = 64
-_KNOWN = 16
 _EVERY = 16
 _NOTICED = 0.05
 _HEAVY = 0.2
@@ -47,8 +46,8 @@ class Pace(Onlooker):
     def __init__(self, watched: Watched, timing: Timing) -> None:
         super().__init__(watched)
         self._timing = timing
-        self._logs, self._data, self._stalls = Window(_WINDOW), Window(_WINDOW), Window(_WINDOW)
-        self._sizes = Window(_WINDOW)
+        self._peers: deque[tuple[float, float, float, int]] = deque(maxlen=_WINDOW)  # length, data, stalls, elements
+        self._typical, self._limit = 0.0, math.inf
         self._size = 0
         self._iterator: weakref.ref[Any] | None = None
         self._begins_pass = False
@@ -70,7 +69,11 @@ class Pace(Onlooker):
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, ours: bool, trains: bool
     ) -> None:
         if ours and trains:
-            self._size += next((tensor.numel() for tensor in tensors_in(args or dict(kwargs))), 0)
+            first = args[0] if args else None
+            if not isinstance(first, Tensor):
+                first = next(tensors_in(args or dict(kwargs)), None)
+            if first is not None:
+                self._size += first.numel()
 
     def data_came(self, batch: Any, loader: Any) -> None:
         if self._iterator is None or self._iterator() is not loader:
@@ -87,7 +90,8 @@ class Pace(Onlooker):
         if self._timed <= WARM_UP:
             self._seconds += recompiled  # they count from the first step on, so the time they took has to
             return
-        between = sum(phases.get(phase, 0.0) for phase in BETWEEN)
+        told = phases.get
+        between = told("evaluation", 0.0) + told("checkpoint", 0.0) + told("logging", 0.0)
         alone = phases["step"] - phases["watch"] - between
         self._seconds += alone + between
         if between:
@@ -98,13 +102,12 @@ class Pace(Onlooker):
             self._gc_steps += 1
         if alone <= 0:
             return
-        if self._is_slow(alone) and not recompiled:
-            self._explain(phases, alone - math.exp(self._logs.median), size, begins)
+        if alone > self._limit and not recompiled:
+            self._explain(phases, alone - self._typical, size, begins)
             self._tells = True
-        self._logs.add(math.log(alone))
-        self._data.add(phases.get("data", 0.0))
-        self._stalls.add(phases.get("stalled", 0.0))
-        self._sizes.add(size)
+        self._peers.append((alone, told("data", 0.0), told("stalled", 0.0), size))
+        if self._timed % _EVERY == 0:
+            self._set_limit()
 
     def restart(self) -> None:
         self._size = 0
@@ -127,12 +130,12 @@ class Pace(Onlooker):
         return {
             "steps": max(0, self._timed - WARM_UP),
             "seconds": self._seconds,
-            "typical": math.exp(self._logs.median) if len(self._logs) else 0.0,
+            "typical": self._typical,
             "lost": dict(self._lost),
             "counts": dict(self._counts),
             "phase": self._phases.most_common(1)[0][0] if self._phases else None,
             "worst": self._worst,
-            "sizes": [self._sizes.median if len(self._sizes) else 0, self._large],
+            "sizes": [self._usual(3), self._large],
             "gc": self._gc,
             "gc_steps": self._gc_steps,
             "gc_line": None
@@ -148,13 +151,17 @@ class Pace(Onlooker):
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _is_slow(self, seconds: float) -> bool:
-        if len(self._logs) < _KNOWN:
-            return False
-        above = math.log(seconds) - self._logs.median
-        lost = seconds - math.exp(self._logs.median)
-        enough = max(math.log(FACTOR), min(SPREADS * self._logs.spread, math.log(CERTAIN)))
-        return above > enough and lost >= LEAST
+    def _set_limit(self) -> None:
+        """Says anew how long a slow step takes."""
+        count = len(self._peers)
+        lengths = sorted(length for length, *_ in self._peers)
+        self._typical = lengths[count // 2]
+        spread = math.log(lengths[(3 * count) // 4] / lengths[count // 4]) / 1.349
+        factor = max(FACTOR, min(math.exp(SPREADS * spread), CERTAIN))
+        self._limit = max(factor * self._typical, self._typical + LEAST)
+
+    def _usual(self, column: int) -> float:
+        return median([peer[column] for peer in self._peers]) if self._peers else 0.0
 
     def _explain(self, phases: Mapping[str, float], lost: float, size: int, begins: bool) -> None:
         """Shares out what the step lost: each cause has what it is known to have taken, in this order."""
@@ -171,16 +178,16 @@ class Pace(Onlooker):
             inner = {phase: phases.get(phase, 0.0) for phase in ("forward", "backward", "optimizer", "rest")}
             self._phases[max(inner, key=inner.__getitem__)] += 1
         if lost > self._worst.get("lost", 0.0):
-            self._worst = {"lost": lost, "seconds": lost + math.exp(self._logs.median)}
+            self._worst = {"lost": lost, "seconds": lost + self._typical}
 
     def _causes(self, phases: Mapping[str, float], lost: float, size: int, begins: bool) -> Iterator[tuple[str, float]]:
         yield "gc", phases["gc"]
-        yield "pass" if begins else "data", phases.get("data", 0.0) - self._data.median
-        usual = self._sizes.median
+        yield "pass" if begins else "data", phases.get("data", 0.0) - self._usual(1)
+        usual = self._usual(3)
         if usual and size >= _LARGE * usual:
             self._large = max(self._large, size)
             yield "size", lost
-        yield "stalled", phases.get("stalled", 0.0) - self._stalls.median
+        yield "stalled", phases.get("stalled", 0.0) - self._usual(2)
 
 
 class Compiles:
