@@ -32,6 +32,7 @@ bench: .venv/.bench ## what watching costs, how judging scales, who finds where 
 	$(BIN)/python benchmarks/judge.py
 	$(BIN)/python benchmarks/localisation.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/timing.py
 	$(BIN)/python benchmarks/gauntlet.py --peers
 
 format: .venv/.dev ## let ruff format and mend the code

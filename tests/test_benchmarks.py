@@ -44,6 +44,15 @@ def test_overhead(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_timing(tmp_path: Path) -> None:
+    result = _run("timing.py", tmp_path / "timing.json")
+    assert [row["kind"] for row in result["found"]] == ["reads slowly", "in memory", "machine is busy"]
+    assert [row["told"] for row in result["found"]] == ["reading", None, None]
+    (row,) = result["cost"]
+    assert 0 < row["low"] <= row["ratio"] <= row["high"]
+
+
+@pytest.mark.slow
 def test_run(tmp_path: Path) -> None:
     result = _run("run.py", tmp_path / "run.json")
     assert [row["way"] for row in result["rows"]] == ["python", "sg.watch", "seismograd run"]

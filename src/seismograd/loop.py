@@ -765,6 +765,8 @@ class Loop:
         self.governor.stepped(self.step, seconds)
         self._reader.forget_step()
         self._lookout.step_over(self.step)
+        if self.step & (self.step - 1) == 0:  # what logs may be imported by now
+            patches.watch_loggers()
         if self._replayer is not None:
             self._replayer.step_over(self.governor.reads)
         if self.governor.takes_tables and self._watched.has_new():

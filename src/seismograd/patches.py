@@ -12,6 +12,7 @@
 | `clip_grad_norm_`, `clip_grad_value_`, `GradScaler.unscale_` | what is done to gradients before the step |
 | `step` of the learning rate schedulers | whether it comes in its turn |
 | `torch.save` | how long the loop takes for its checkpoints |
+| what writes, of `logging`, TensorBoard, wandb and mlflow (`LOGGERS`), once imported | how long it takes |
 | `torch.manual_seed` | whether the same random numbers are drawn at every step |
 
 Nothing here runs while `torch.compile` traces, and TorchScript gets the originals.
@@ -20,6 +21,7 @@ Nothing here runs while `torch.compile` traces, and TorchScript gets the origina
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -82,6 +84,16 @@ LOSSES = {
 
 Not the functions of `torch.nn.functional` themselves: their warnings name the line that called them."""
 
+_OF_TENSORBOARD = ("add_scalar", "add_scalars", "add_histogram", "add_image", "add_images", "add_figure", "add_text")
+LOGGERS = {
+    ("logging", "Logger"): ("handle",),
+    ("torch.utils.tensorboard.writer", "SummaryWriter"): _OF_TENSORBOARD,
+    ("tensorboardX.writer", "SummaryWriter"): _OF_TENSORBOARD,
+    ("wandb.sdk.wandb_run", "Run"): ("log",),
+    ("mlflow.tracking.client", "MlflowClient"): ("log_metric", "log_batch", "log_artifact"),
+}
+"""Classes that write what a loop tells them, by their module, and the methods that do."""
+
 _UNCOUNTED = f"{__file__} (like importlib._bootstrap)"
 """The file name of our frames: `warnings` leaves out such frames when it counts to the line that it names."""
 
@@ -110,6 +122,7 @@ class _Inside(threading.local):
 _inside = _Inside()
 _listeners: list[Listener] = []
 _undo: list[Callable[[], None]] = []
+_logged: set[tuple[str, str]] = set()  # those of `LOGGERS` that are watched
 _lock = threading.RLock()
 
 
@@ -237,6 +250,20 @@ def _install() -> None:
             _replace(kind, "step", _watched_schedule)
     for handle in (register_optimizer_step_pre_hook(_before_step), register_optimizer_step_post_hook(_after_step)):
         _undo.append(handle.remove)
+
+
+def watch_loggers() -> None:
+    """Times those loggers, too, that have been imported since the last time."""
+    with _lock:
+        for place, methods in LOGGERS.items() if _listeners else ():
+            kind = getattr(sys.modules.get(place[0]), place[1], None)
+            if kind is None or place in _logged:
+                continue
+            _logged.add(place)
+            _undo.append(partial(_logged.discard, place))
+            for name in methods:
+                if hasattr(kind, name):
+                    _replace(kind, name, partial(_watched_phase, "logging"))
 
 
 def _replace(

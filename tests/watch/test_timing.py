@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import io
+import logging
+import sys
+import types
 from threading import Thread
 from time import perf_counter, sleep
 
@@ -240,3 +243,29 @@ def test_what_the_watch_does_is_no_phase_of_the_loop():
     assert 2 * NAP <= taken <= perf_counter() - began
     assert pack.host["time/watch"] == pytest.approx(taken)
     timing.close()
+
+
+def test_loggers_are_timed_once_they_are_there(monkeypatch):
+    class Run:
+        def log(self, values):
+            sleep(NAP)
+
+    handle, log = logging.Logger.handle, Run.log
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x, y = torch.randn(4, 3), torch.tensor([0, 1, 0, 1])
+
+    def program():
+        for step in range(12):
+            if step == 3:  # imported late
+                monkeypatch.setitem(sys.modules, "wandb.sdk.wandb_run", types.SimpleNamespace(Run=Run))
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            Run().log({"loss": 1.0})
+
+    readings, performance = watched(model, optimizer, program)
+    assert summed(readings, "logging") >= 4 * NAP
+    assert performance["seconds"]["logging"] > 0
+    assert logging.Logger.handle is handle
+    assert Run.log is log
