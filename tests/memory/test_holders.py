@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from seismograd.memory.holders import Looks, grown_in_methods
+from seismograd.memory.holders import Looks
 from seismograd.memory.sites import in_loop, source_of
+from seismograd.memory.telling import grown_in_methods
 from seismograd.memory.walk import Walk
 
 MODEL = nn.Linear(4, 4)

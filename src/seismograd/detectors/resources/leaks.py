@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seismograd.detectors.resources.amounts import size
+
 _FAR = 10_000_000
 """A limit that is further away than so many steps is not counted down to."""
-
-
-def in_words(size: float) -> str:
-    """`1.5 GB` for 1,610,612,736; 1 kB is 1,024 bytes."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if abs(size) < 1024:
-            return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:.3g} TB"
 
 
 def reaches(slope: float, limit: float, left: float) -> str:
@@ -24,8 +17,8 @@ def reaches(slope: float, limit: float, left: float) -> str:
         return ""
     steps = left / slope
     if steps > _FAR:
-        return f" The limit of {in_words(limit)} is far away at this rate."
-    return f" At this rate the limit of {in_words(limit)} is reached in about {float(f'{steps:.2g}'):,.0f} steps."
+        return f" The limit of {size(limit)} is far away at this rate."
+    return f" At this rate the limit of {size(limit)} is reached in about {float(f'{steps:.2g}'):,.0f} steps."
 
 
 def the_holder(each: Mapping[str, Any], why: str) -> str:
@@ -41,7 +34,7 @@ def the_holder(each: Mapping[str, Any], why: str) -> str:
         return f"{count:,} threads are alive, {_number(each['rate'])} more with each step{place}: none of them ends."
     kind = {"cache": "cache of", "tensor": "tensor", "array": "array"}.get(each["kind"], each["kind"])
     head = f"{kind[0].upper()}{kind[1:]} `{name}`{place}, {each['scope']},"
-    pace = f"it grows by {_number(each['rate'])} a step, {in_words(slope)}"
+    pace = f"it grows by {_number(each['rate'])} a step, {size(slope)}"
     if each["kind"] in ("tensor", "array"):
         return f"{head} has {count:,} elements and {pace.replace(' a step', ' elements a step')}."
     unread = ", and nothing reads it" if why == "unread" else ""

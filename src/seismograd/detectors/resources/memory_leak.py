@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from seismograd.detectors.resources.leaks import advice, in_words, reaches, the_holder
+from seismograd.detectors.resources.amounts import size
+from seismograd.detectors.resources.leaks import advice, reaches, the_holder
 from seismograd.detectors.resources.slopes import Slope, steady
 from seismograd.detectors.wording import found
 from seismograd.records import Finding, Reading, Severity, Where
@@ -206,7 +207,7 @@ class _Checker:
             return None
         grown, steps = points[-1][1] - points[0][1], points[-1][0] - points[0][0]
         message = (
-            f"Memory grows by {in_words(slope)} a step, by {in_words(grown)} in the last {steps:,} steps, and no "
+            f"Memory grows by {size(slope)} a step, by {size(grown)} in the last {steps:,} steps, and no "
             "container of the program's accounts for it." + reaches(slope, self._limit, self._left)
         )
         return found(
@@ -229,7 +230,7 @@ class _Checker:
         )
 
     def _in_workers(self, reading: Reading, workers: Mapping[str, Any]) -> Finding | None:
-        limits, points = self._detector, [(step, float(size)) for step, size in workers["own"]][2:]
+        limits, points = self._detector, [(step, float(own)) for step, own in workers["own"]][2:]
         holder = next((each for each in workers["grown"] if _is_free(each)), None)
         if len(points) < 8 or not steady(points):
             return None
@@ -243,7 +244,7 @@ class _Checker:
             return None
         count, dataset = workers["count"], workers["dataset"]
         who = f"{count} worker{'s' if count > 1 else ''} of the loader"
-        message = f"The {who} grow{'' if count > 1 else 's'} by {in_words(slope)} a step"
+        message = f"The {who} grow{'' if count > 1 else 's'} by {size(slope)} a step"
         if holder is not None:
             message += (
                 f": {holder['kind']} `{holder['name']}` of the dataset `{dataset}` ({holder['file']}:{holder['line']}) "

@@ -10,7 +10,8 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 from seismograd.memory import accelerator, snapshots
-from seismograd.memory.holders import Look, Looks, grown_in_methods
+from seismograd.memory.holders import Look, Looks
+from seismograd.memory.telling import grown_in_methods
 from seismograd.onlookers.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Watched
