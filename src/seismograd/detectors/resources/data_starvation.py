@@ -49,7 +49,7 @@ class DataStarvation:
 
     id: ClassVar[str] = "data-starvation"
     needs: ClassVar[tuple[str, ...]] = ("facts/loading",)
-    follows: ClassVar[tuple[str, ...]] = ()
+    follows: ClassVar[tuple[str, ...]] = ("cpu-pressure",)
 
     share: float = 0.5
     seconds: float = 0.01

@@ -49,7 +49,7 @@ class SlowStep:
 
     id: ClassVar[str] = "slow-step"
     needs: ClassVar[tuple[str, ...]] = ("facts/pace",)
-    follows: ClassVar[tuple[str, ...]] = ("data-starvation", "memory-leak", "growing-graph")
+    follows: ClassVar[tuple[str, ...]] = ("data-starvation", "cpu-pressure", "memory-leak", "growing-graph")
 
     share: float = 0.1
     seconds: float = 0.2
