@@ -112,6 +112,7 @@ class TrainingDebugger:
         self._broken: set[str] = set()
         self._counts = dict.fromkeys(("total_steps", "anomaly_steps", *_COUNTED), 0)
         self.memory: deque[dict[str, float]] = deque(maxlen=1000)
+        self._next_memory, self._memory_gap = 0, 1
         self._times = dict.fromkeys(("readings", *_PHASES, *_WITHIN), 0.0)
         self._traps: list[dict[str, Any]] = []
         self._counted_at: dict[str, int] = {}
@@ -339,7 +340,7 @@ class TrainingDebugger:
         scalars = reading.scalars
         self._latest.update(scalars)
         if "time/step" in scalars:
-            self._add_times(scalars)
+            self._add_times(scalars, reading.step)
         if "traps" in reading.facts:
             self._traps += reading.facts["traps"]["found"]
         if reading.step != self._last_step and not _ONLY_VALIDATION.issuperset(scalars):
@@ -359,14 +360,18 @@ class TrainingDebugger:
             return {}
         return evidence_of(self._loop.insight(), finding.id)
 
-    def _add_times(self, scalars: Mapping[str, float]) -> None:
+    def _add_times(self, scalars: Mapping[str, float], step: int) -> None:
         times = self._times
         times["readings"] += 1
         for phase in (*_PHASES, *_WITHIN):
             times[phase] += scalars.get(phase, 0.0)
-        if "memory/rss" in scalars:
+        if "memory/rss" in scalars and step >= self._next_memory:
+            self._next_memory = step + self._memory_gap
             self.memory.append({name: scalars[name] for name in scalars if name.startswith("memory/")})
-            self.memory[-1]["step"] = self._last_step
+            self.memory[-1]["step"] = step
+            if len(self.memory) == self.memory.maxlen:  # it spans the whole run, however long
+                self.memory = deque(list(self.memory)[::2], maxlen=self.memory.maxlen)
+                self._memory_gap *= 2
 
     def _performance(self) -> dict[str, Any]:
         """Where the time between readings went, on average: `seconds` adds up, the rest lies inside it.

@@ -12,6 +12,7 @@ from torch import nn
 import seismograd as sg
 from seismograd.onlookers.resources import holders
 from seismograd.onlookers.resources.holders import Holders
+from seismograd.records import Reading
 from seismograd.sinks import Memory
 
 
@@ -113,3 +114,16 @@ def test_memory_is_read_by_phase_on_sampled_steps_above_basic() -> None:
             basic.step()
     read = {name for reading in basic.sink.readings for name in reading.scalars if name.startswith("memory/")}
     assert read == {"memory/rss", "memory/own"}
+
+
+def test_the_reports_memory_spans_the_whole_run_and_stays_short() -> None:
+    run = sg.TrainingDebugger(sinks=[])
+    for step in range(5000):
+        run._take(Reading(step, {"time/step": 0.01, "memory/rss": float(step)}))
+    told = run.report()["memory"]
+    steps = [each["step"] for each in told]
+    assert len(steps) < 1000
+    assert steps == sorted(steps)
+    assert steps[0] == 0
+    assert steps[-1] > 4950
+    assert all(each["memory/rss"] == each["step"] for each in told)
