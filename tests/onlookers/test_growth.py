@@ -190,3 +190,21 @@ def test_locals_are_not_changed_by_looking():
     list(with_graph(sys._getframe()))
     assert kept is locals()["kept"]
     assert weight is locals()["weight"]
+
+
+def test_a_chain_that_begins_late(monkeypatch):
+    """Steps that are not all looked at: the names of the time before are enough."""
+    monkeypatch.setattr("seismograd.governor.GRACE", 1e9)
+    model, optimizer = parts()
+    total = 0.0
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for step in range(130):
+            loss = model(torch.randn(6, 4)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step > 40:
+                total += loss
+    (finding,) = [finding for finding in watch.findings if finding.id == "growing-graph"]
+    assert finding.evidence["variable"] == "total"
+    assert finding.where.code == "total += loss"

@@ -73,7 +73,9 @@ class Growth(Onlooker):
         """The variables by the numbers of their tensors' nodes, the last but one time and the last time."""
         self._old: list[int] = []
         """The numbers of the old nodes below the present backward."""
-        self._search = _FIRST_SEARCH
+        self._passed, self._search = 0, _FIRST_SEARCH
+        self._named = False
+        """Whether the variables were looked at for the search that is due."""
         self._looks = _MOST_LOOKS
         self._backward: dict[str, Any] | None = None
         self._kept: dict[str, Any] | None = None
@@ -84,14 +86,15 @@ class Growth(Onlooker):
         self._old = []
         if graph is None:
             return
-        first, passed = self._ends[-1] if self._ends else 0, len(self._ends)
+        first = self._ends[-1] if self._ends else 0
         self._old = [node.number for node in graph.nodes if 0 <= node.number < first]
-        searches = graph.complete and passed in (self._search, self._search + 1)
-        if searches or not passed or (self._old and self._looks):
-            self._looks -= not searches
-            self._look_around(graph, searches and passed > self._search)
-        elif passed > self._search:  # that step was not looked at
-            self._search = 2 * passed
+        due = graph.complete and self._passed >= self._search
+        if due or not self._passed or (self._old and self._looks):
+            self._looks -= not due
+            self._look_around(graph, due and self._named)
+            if due:  # what is carried is known by its name of the time before: it takes two looks
+                self._search = 2 * self._passed if self._named else self._search
+                self._named = not self._named
         if self._old:
             self._note(graph)
 
@@ -110,6 +113,7 @@ class Growth(Onlooker):
             self._ends[-1] = number
         else:
             self._ends.append(number)
+            self._passed += 1
         self._step = step
 
     def facts(self, values: Values, step: int) -> Mapping[str, Any] | None:
@@ -143,8 +147,6 @@ class Growth(Onlooker):
             chain = self._chain(below)
             if chain.links > 1 and (deepest is None or chain.links > deepest[0].links):
                 deepest = chain, below, variable
-        if searches:
-            self._search = 2 * len(self._ends)
         if deepest is not None:
             chain, below, variable = deepest
             carrier, made = self._through(below)
