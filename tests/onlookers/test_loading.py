@@ -210,6 +210,16 @@ class ByGlobal(Items):
             return super().__getitem__(index)
 
 
+class Remembering(Items):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.zeros(160)
+
+    def __getitem__(self, index):
+        self.table[index] = 1.0
+        return super().__getitem__(index)
+
+
 class Writing(Items):
     def __getitem__(self, index):
         np.save("/nowhere", index)
@@ -231,7 +241,11 @@ def test_what_is_not_copied(tmp_path):
         assert "sqlite3" in why(holding(base=base))
     assert "lock" in why(holding(guard=threading.Lock()))
     assert "lock" in why(ByGlobal())
-    assert "share" in why(holding(table=torch.ones(3).share_memory_()))
+    assert why(holding(table=torch.ones(3).share_memory_())) is None
+    remembering = Remembering()
+    assert why(remembering) is None
+    remembering.table.share_memory_()
+    assert "processes share" in why(remembering)
     assert "may write (`save`)" in why(Writing())
     assert "mapped" in why(holding(table=np.memmap(tmp_path / "map", dtype="f4", mode="w+", shape=4)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import io
 import logging
@@ -58,14 +59,21 @@ def refusal(iterator: Any) -> str | None:
     sampler = getattr(iterator._index_sampler, "sampler", iterator._index_sampler)
     if not isinstance(sampler, _SAMPLERS):
         return f"the sampler {type(sampler).__name__} may ask for samples in a way of its own"
+    shared: str | None = None
+    stores = False
     for name, value in _held(dataset, iterator._collate_fn, getattr(iterator, "_worker_init_fn", None)):
-        why = _is_shared(value)
+        why = _is_open(value)
         if why is not None:
             return f"`{name}` {why}"
+        if shared is None and _is_shared(value):
+            shared = name
         for function in _methods(value).values() if _has_code(value) else ():
             writes = sorted(_names(function) & _WRITES)
             if writes:
                 return f"`{function.__qualname__}` may write (`{writes[0]}`)"
+            stores = stores or _stores(function)
+    if shared is not None and stores:  # a tensor that workers were spawned with is shared, and mostly only read
+        return f"`{shared}` is memory that processes share, and something may be written to it"
     return None
 
 
@@ -83,16 +91,26 @@ def _has_code(value: Any) -> bool:
     return isinstance(value, FunctionType) or (hasattr(value, "__dict__") and not isinstance(value, Tensor))
 
 
-def _is_shared(value: Any) -> str | None:
+def _is_shared(value: Any) -> bool:
+    """Whether another process sees what is written to this tensor."""
+    known: Any = getattr(value, "is_shared", None) if isinstance(value, Tensor) else None
+    return bool(known is not None and known())
+
+
+def _stores(function: FunctionType) -> bool:
+    """Whether it puts something into what it has: by an index, or by an op that works in place."""
+    if any(name.endswith("_") and not name.startswith("_") for name in _names(function)):
+        return True
+    return any(step.opname.startswith("STORE_SUBSCR") for step in dis.get_instructions(function))
+
+
+def _is_open(value: Any) -> str | None:
     kind = type(value)
     package = kind.__module__.partition(".")[0]
     if isinstance(value, io.IOBase):
         return None if value.closed or isinstance(value, (io.BytesIO, io.StringIO)) else "is an open file"
     if isinstance(value, Tensor):
-        if value.device.type != "cpu":
-            return f"lies on {value.device.type}, which a copy of the process cannot use"
-        shared: Any = value.is_shared
-        return "is memory that processes share" if shared() else None
+        return f"lies on {value.device.type}, which a copy cannot use" if value.device.type != "cpu" else None
     if isinstance(value, mmap.mmap):
         return "is a mapped file"
     if kind.__name__ == "memmap" and getattr(value, "mode", "r") not in {"r", "c"}:
