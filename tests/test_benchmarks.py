@@ -60,6 +60,19 @@ def test_run(tmp_path: Path) -> None:
     assert result["start_up"]["run"] > 0
 
 
+@pytest.mark.slow
+def test_memory(tmp_path: Path) -> None:
+    options = ("--only", "losses_with_graphs", "--only", "cost", "--only", "search")
+    result = _run("memory.py", tmp_path / "memory.json", *options)
+    (row,) = result["leaks"]
+    assert (row["found"], row["right_name"], row["right_line"]) == (True, True, True)
+    assert row["step"] < 60
+    assert "growth" not in result
+    assert all(0 < row["low"] <= row["ratio"] <= row["high"] for row in result["cost"])
+    assert result["search"]["named"] >= 6
+    assert result["search"]["objects"] > 30_000
+
+
 def test_overhead_names_what_it_does_not_know() -> None:
     command = [sys.executable, str(BENCHMARKS / "overhead.py"), "--only", "rnn"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -29,9 +29,12 @@ _FIRST_GAP = 8
 """Steps from the first look to the second."""
 
 _FREE = 4
-"""So many looks are made whatever they cost; later ones wait until they are a fiftieth of the time."""
+"""So many looks are made whatever they cost; later ones wait until they are no more than a share of the time."""
 
 _SHARE = 0.02
+_SHARE_OF_GROWTH = 0.1
+"""That share while nothing grows, and while something does."""
+
 _MOST_POINTS = 32
 _MOST_DATASETS = 8
 
@@ -109,7 +112,7 @@ class Holders(Onlooker):
         self._grows = any(each["holds"] != "numbers" and each["limit"] is None for each in look.growing)
         if self._looks.number > 1:
             self._gap = max(_FIRST_GAP, look.step // 2) if self._grows else max(_FIRST_GAP, look.step)
-        self._not_before = perf_counter() + look.seconds / _SHARE
+        self._not_before = perf_counter() + look.seconds / (_SHARE_OF_GROWTH if self._grows else _SHARE)
         self._due = look.step + self._gap
 
     def _tell(self, look: Look) -> dict[str, Any]:
