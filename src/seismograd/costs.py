@@ -48,12 +48,26 @@ def cost(model: Any, loss_fn: Callable[..., Any] | None, batch: Any) -> Any:
 
 
 def call(model: Any, x: Any) -> Any:
-    """The model's output: a dict is given by name, a tuple or list one by one."""
-    if isinstance(x, Mapping):
+    """The model's output: a tuple or list is given one by one, a dict by name unless the model takes it as a whole."""
+    if isinstance(x, Mapping) and _takes(model, x):
         return model(**x)
     if isinstance(x, (tuple, list)) and not hasattr(x, "_fields"):
         return model(*x)
     return model(x)
+
+
+def _takes(model: Any, x: Mapping[str, Any]) -> bool:
+    """Whether the model takes the dict's items by their names, and not the dict."""
+    try:
+        parameters = inspect.signature(getattr(getattr(model, "_orig_mod", model), "forward", model)).parameters
+    except (TypeError, ValueError):
+        return True
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return True
+    needed = [
+        name for name, each in parameters.items() if each.default is each.empty and each.kind is not each.VAR_POSITIONAL
+    ]
+    return bool(x) and (all(name in parameters for name in x) or len(needed) != 1)
 
 
 def _own_loss(output: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from time import perf_counter
@@ -18,26 +17,6 @@ from seismograd.stats.describe import describe, shape_of
 
 MOST_LAYERS = 10_000
 """So many calls of layers are described in one pass."""
-
-
-def call(model: nn.Module, inputs: Any) -> Any:
-    """`model` on `inputs`: a tuple or list is its arguments, a dict its keyword arguments if it takes such."""
-    if isinstance(inputs, Mapping) and _takes(model, inputs):
-        return model(**inputs)
-    if isinstance(inputs, (tuple, list)):
-        return model(*inputs)
-    return model(inputs)
-
-
-def _takes(model: nn.Module, inputs: Mapping[str, Any]) -> bool:
-    """Whether the model takes the dict's items by their names, and not the dict."""
-    try:
-        parameters = inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
-    except (TypeError, ValueError):
-        return False
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return True
-    return bool(inputs) and all(name in parameters for name in inputs)
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from seismograd.detectors.wording import number
 from seismograd.guard.leaves import dtype_of, in_words, leaves, shape_of
+from seismograd.stats.describe import readable
 from seismograd.stats.tensors import there
-from seismograd.stats.views import readable
 
 _SHOWN = 3
 _MOST = 8

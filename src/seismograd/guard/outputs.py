@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import copy
-import inspect
-import random
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,10 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from seismograd.costs import call
 from seismograd.detectors.wording import number
 from seismograd.guard.leaves import leaves
 from seismograd.patches import muted
-from seismograd.stats.views import readable
+from seismograd.replay.surroundings import Randomness, generators_of
+from seismograd.stats.describe import readable
 
 _MAIN = ("logits", "prediction", "predictions", "preds", "output", "outputs", "sample", "last_hidden_state")
 
@@ -41,7 +40,7 @@ def detect_model_anomalies(
     if any(is_lazy(parameter) for parameter in model.parameters()):
         model = copy.deepcopy(model)  # a call would give them their shapes
     with muted(), torch.no_grad(), _unchanged(model):
-        output = _call(model, data)
+        output = call(model, data)
     found = [(path, values) for path, tensor in leaves(output) if (values := _floats(tensor)) is not None]
     anomalies: list[str] = []
     with torch.no_grad():
@@ -59,25 +58,6 @@ def detect_model_anomalies(
     return anomalies
 
 
-def _call(model: nn.Module, data: Any) -> Any:
-    if isinstance(data, Mapping) and _takes(model, data):
-        return model(**data)
-    if isinstance(data, (tuple, list)):
-        return model(*data)
-    return model(data)
-
-
-def _takes(model: nn.Module, data: Mapping[str, Any]) -> bool:
-    """Whether the model takes the dict's items by their names, and not the dict."""
-    try:
-        parameters = inspect.signature(getattr(model, "_orig_mod", model).forward).parameters
-    except (TypeError, ValueError):
-        return False
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return True
-    return bool(data) and all(name in parameters for name in data)
-
-
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
     """Puts back the buffers and all generators."""
@@ -86,18 +66,11 @@ def _unchanged(model: nn.Module) -> Iterator[None]:
         for module in model.modules()
         for name, buffer in module._buffers.items()
     ]
-    state, numpy = random.getstate(), sys.modules.get("numpy")
-    of_numpy = numpy.random.get_state() if numpy is not None else None
-    kinds = {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} - {"cpu", "meta"}
-    accelerator = next(iter(kinds & {"cuda", "xpu"}), None)
-    devices = range(getattr(torch, accelerator).device_count()) if accelerator is not None else ()
+    before_it = Randomness.now(own=generators_of(model.modules()))
     try:
-        with torch.random.fork_rng(list(devices), device_type=accelerator or "cuda"):
-            yield
+        yield
     finally:
-        random.setstate(state)
-        if numpy is not None:
-            numpy.random.set_state(of_numpy)
+        before_it.restore()
         for module, name, buffer, before in buffers:
             if module._buffers[name] is not buffer:
                 module._buffers[name] = buffer

@@ -13,7 +13,7 @@ from torch import Tensor
 from seismograd.detectors.wording import number
 from seismograd.guard.leaves import dtype_of, in_words, shape_of
 from seismograd.onlookers.data.batches import scale_of
-from seismograd.stats.views import readable
+from seismograd.stats.describe import readable
 
 SCALES = 9
 """A tensor has one scale, and one for each of so many channels but one."""

@@ -13,6 +13,10 @@ from torch.nn.parameter import is_lazy
 
 from seismograd.stats.tensors import there
 
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
+_HOLLOW = ("FakeTensor", "FunctionalTensor")
+_WHOLE = (torch.strided, torch._mkldnn)  # type: ignore[attr-defined]
+
 _AT_ONCE = 1 << 20
 """Elements that are looked at together: a description never needs a copy of a large tensor."""
 
@@ -72,14 +76,12 @@ def describe(tensor: Tensor, name: str = "tensor") -> TensorInfo:
             "memory_bytes": 0,
         }
         try:
-            values, note = _values(tensor)
-            if values is None:
-                return TensorInfo(**about, note=note)
-            about["memory_bytes"] = _memory(tensor, values)
-            return TensorInfo(**about, **_statistics(values), note=note)
-        except (RuntimeError, NotImplementedError, TypeError) as error:  # a subclass that has no such op
-            reason = (str(error).strip().splitlines() or [""])[0]
-            return TensorInfo(**about, note=f"its values cannot be read: {type(error).__name__}: {reason}"[:300])
+            values = readable(tensor)
+            if values is not None:
+                about |= {"memory_bytes": _memory(tensor, values), **_statistics(values.reshape(-1))}
+        except (RuntimeError, NotImplementedError, TypeError):  # a subclass that has no such op
+            values = None
+        return TensorInfo(**about, note=_note(tensor, values))
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
@@ -89,32 +91,55 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
     return tuple(size if type(size) is int else -1 for size in tensor.shape)
 
 
-def _values(tensor: Tensor) -> tuple[Tensor | None, str | None]:
-    """The values as a strided tensor of one dimension, and what there is to say about it."""
-    tensor, note = tensor.detach(), None
+def readable(tensor: Tensor) -> Tensor | None:
+    """Its values as a strided tensor that can be computed with; `None` where it has none, or they cannot be read.
+
+    Of a sparse tensor these are the stored values, of a nested one all of them in a row; quantised values and float8
+    become floats. Of a `DTensor` it is the local part: reading the whole would need a collective.
+    """
+    try:
+        tensor = tensor.detach()
+        local = getattr(tensor, "_local_tensor", None)
+        if isinstance(local, Tensor):
+            tensor = local
+        if tensor.is_meta or type(tensor).__name__ in _HOLLOW:
+            return None
+        if tensor.is_nested:
+            return torch.cat([part.reshape(-1) for part in tensor.unbind()])
+        if not there(tensor):
+            return None
+        if tensor.is_quantized:
+            return tensor.dequantize()
+        if tensor.layout == torch.sparse_coo:
+            tensor = tensor._values()
+        elif tensor.layout != torch.strided:
+            mkldnn = tensor.layout == torch._mkldnn  # type: ignore[attr-defined]
+            tensor = tensor.to_dense() if mkldnn else tensor.values()
+        if tensor.is_floating_point() and tensor.element_size() == 1:  # float8 has no arithmetic
+            tensor = tensor.float()
+        elif tensor.dtype in _UNSIGNED:  # nor have these
+            tensor = tensor.double()
+        return tensor.resolve_conj().resolve_neg()
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None
+
+
+def _note(tensor: Tensor, values: Tensor | None) -> str | None:
+    if values is None:
+        hollow = tensor.is_meta or type(tensor).__name__ in _HOLLOW
+        return "it has a shape and no values" if hollow else "its values cannot be read, or its memory was freed"
     if hasattr(tensor, "_local_tensor"):
-        tensor, note = tensor._local_tensor, "the part on this rank"
-    if tensor.device.type == "meta" or type(tensor).__name__ in ("FakeTensor", "FunctionalTensor"):
-        return None, "it has a shape and no values"
-    if not there(tensor):
-        return None, "its memory was freed"
-    if tensor.is_nested:
-        return torch.cat([part.reshape(-1) for part in tensor.unbind()]), note
-    if tensor.layout is torch.sparse_coo:
-        return tensor._values().reshape(-1), "stored values only"
-    if tensor.layout is torch._mkldnn:  # type: ignore[attr-defined]
-        return tensor.to_dense().reshape(-1), note
-    if tensor.layout != torch.strided:
-        return tensor.values().reshape(-1), "stored values only"
-    if tensor.is_quantized:
-        return tensor.dequantize().reshape(-1), "statistics are of what the integers stand for"
+        return "the part on this rank"
     if tensor.is_complex():
-        return tensor.resolve_conj().resolve_neg().reshape(-1), "statistics are of magnitudes"
-    return tensor.resolve_neg().reshape(-1), note
+        return "statistics are of magnitudes"
+    if tensor.is_quantized:
+        return "statistics are of what the integers stand for"
+    return None if tensor.is_nested or tensor.layout in _WHOLE else "stored values only"
 
 
 def _memory(tensor: Tensor, values: Tensor) -> int:
-    size = values.numel() * (tensor.element_size() if tensor.is_quantized else values.element_size())
+    """A copy that can be computed with may be wider than what is held."""
+    size = values.numel() * tensor.element_size()
     if tensor.layout == torch.strided and not tensor.is_nested and not hasattr(tensor, "_local_tensor"):
         return min(size, tensor.untyped_storage().nbytes())
     return size

@@ -33,9 +33,7 @@ def _plain(value: Any, depth: int) -> Any:
         return _short(str(value))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        from seismograd.stats.views import summary
-
-        return strict(summary(value))
+        return strict(_of_tensor(value))
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
         return _of_array(value)
     if depth <= 0:
@@ -49,6 +47,21 @@ def _plain(value: Any, depth: int) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {part.name: plain(getattr(value, part.name), depth - 1) for part in dataclasses.fields(value)}
     return _short(str(value))
+
+
+def _of_tensor(tensor: Any) -> Any:
+    """One number as it is; of many their shape, dtype, range and mean, and how many are not finite. Waits for it."""
+    from seismograd.stats.describe import describe
+
+    info = describe(tensor)
+    if info.numel == 1 and info.num_nans is not None and not tensor.is_complex():
+        return tensor.detach().to_dense().item() if info.mean_value is None else info.mean_value
+    seen = {"min": info.min_value, "max": info.max_value, "mean": info.mean_value}
+    seen |= {"nan": info.num_nans or None, "inf": info.num_infs or None}
+    about: dict[str, Any] = {"shape": list(info.shape), "dtype": info.dtype.removeprefix("torch.")}
+    if info.device != "cpu":
+        about["device"] = info.device
+    return about | {name: value for name, value in seen.items() if value is not None}
 
 
 def _of_array(array: Any) -> Any:
