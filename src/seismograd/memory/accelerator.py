@@ -23,6 +23,17 @@ def peak() -> int:
     return _total("max_memory_allocated", None)
 
 
+def room() -> tuple[int, int] | None:
+    """The bytes of memory of all CUDA devices, and how many of them this process can still have; `None` without any."""
+    if not torch.cuda.is_available():
+        return None
+    try:
+        found = [torch.cuda.mem_get_info(device) for device in range(torch.cuda.device_count())]
+    except RuntimeError:
+        return None
+    return sum(whole for _, whole in found), sum(free for free, _ in found) + max(0, reserved() - allocated())
+
+
 def is_there() -> bool:
     """Whether there is an accelerator that says what it holds."""
     if torch.cuda.is_available():

@@ -47,7 +47,7 @@ def holder(lengths, **more):
     }
 
 
-def facts(step, *growing, workers=None, limit=8 * GB, used=2 * GB, complete=True, passes=1):
+def facts(step, *growing, workers=None, limit=8 * GB, used=2 * GB, complete=True, passes=1, device=None):
     told = {
         "looks": 3,
         "growing": list(growing),
@@ -56,6 +56,7 @@ def facts(step, *growing, workers=None, limit=8 * GB, used=2 * GB, complete=True
         "own": 10**8,
         "limit": limit,
         "used": used,
+        "device": device,
         "passes": passes,
         "workers": workers,
     }
@@ -142,6 +143,15 @@ def test_large_tensors_count_once_memory_grew_with_them(lab):
     assert lab.run(MemoryLeak(), [*memory(41, 2e6), facts(40, heavy(each=5e5))]) == []  # 15 MB
     assert lab.run(MemoryLeak(noticeable=1e7), [*memory(41, 2e6), facts(40, heavy(each=5e5))])
     assert lab.run(MemoryLeak(horizon=1000), grown) == []
+
+
+def test_tensors_on_an_accelerator_are_measured_by_its_memory(lab):
+    there = heavy(device="cuda")
+    assert lab.run(MemoryLeak(), [facts(40, there, device=[16 * GB, 1 * GB])])[0].severity is Severity.CRITICAL
+    finding = lab.run(MemoryLeak(), [facts(40, there, device=[16 * GB, 10 * GB])])[0]
+    assert finding.evidence["limit"] == 16 * GB
+    assert "16 GB" in finding.message
+    assert lab.run(MemoryLeak(), [facts(40, there, device=[1e16, 9e15])]) == []
 
 
 def test_a_dict_may_be_filled_in_the_first_pass(lab):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -85,12 +85,13 @@ class MemoryLeak:
 
 
 class _Checker:
-    __slots__ = ("_detector", "_explained", "_left", "_limit", "_own", "_passed", "_silent_until")
+    __slots__ = ("_detector", "_explained", "_left", "_limit", "_on_device", "_own", "_passed", "_silent_until")
 
     def __init__(self, detector: MemoryLeak) -> None:
         self._detector = detector
         self._own = Slope()
         self._limit = self._left = 0.0
+        self._on_device: Sequence[float] | None = None  # the accelerator's limit, and what is left of it
         self._explained: float | None = None  # bytes a step that known containers take, whatever they are
         self._passed: int | None = None  # the step at which a pass over the data is known to be over
         self._silent_until = 0
@@ -103,6 +104,7 @@ class _Checker:
         if facts is None:
             return self._blind(reading)
         self._limit, self._left = float(facts["limit"]), max(0.0, float(facts["limit"] - facts["used"]))
+        self._on_device = facts["device"]
         if self._passed is None and facts["passes"]:
             self._passed = reading.step
         growing = facts["growing"]
@@ -146,14 +148,22 @@ class _Checker:
     def _is_heavy(self, each: Mapping[str, Any], slope: float) -> bool:
         limits, (first, least) = self._detector, each["lengths"][0]
         held = (each["count"] - least) * each["each"]
-        if held < limits.noticeable or slope <= 0 or self._left / slope > limits.horizon:
+        if held < limits.noticeable or slope <= 0 or self._room(each)[1] / slope > limits.horizon:
             return False
         return each["device"] not in ("", "cpu") or self._own.since(first) >= limits.share * held
+
+    def _room(self, each: Mapping[str, Any]) -> tuple[float, float]:
+        """The limit of the memory that this container's items lie in, and what is left of it."""
+        if each["device"] in ("", "cpu") or self._on_device is None:
+            return self._limit, self._left
+        whole, left = self._on_device
+        return float(whole), float(left)
 
     def _held(self, reading: Reading, each: Mapping[str, Any], why: str, *, more: int) -> Finding:
         slope = each["rate"] * each["each"]
         measured = self._own.slope() or 0.0
-        message = the_holder(each, why) + reaches(slope, self._limit, self._left)
+        limit, left = self._room(each)
+        message = the_holder(each, why) + reaches(slope, limit, left)
         if more:
             message += f" {more} other container{'s' if more > 1 else ''} grow{'' if more > 1 else 's'} as well."
         evidence = {
@@ -167,24 +177,21 @@ class _Checker:
             "bytes_per_step": round(slope),
             "measured_bytes_per_step": round(measured),
             "keeps_graphs": each["graphs"],
-            "steps_left": self._steps_left(slope),
-            "limit": self._limit,
+            "steps_left": _steps(left, slope),
+            "limit": limit,
         }
         return found(
             self._detector,
             reading,
-            self._severity(slope),
+            self._severity(left, slope),
             message,
             evidence,
             where=Where(module=each["module"], file=each["file"], line=each["line"], code=each["code"]),
             advice=advice(each, why),
         )
 
-    def _steps_left(self, slope: float) -> float:
-        return round(self._left / slope) if slope > 0 else -1
-
-    def _severity(self, slope: float) -> Severity:
-        near = slope > 0 and self._left / slope < self._detector.soon
+    def _severity(self, left: float, slope: float) -> Severity:
+        near = slope > 0 and left / slope < self._detector.soon
         return Severity.CRITICAL if near else Severity.WARNING
 
     # -- only bytes ----------------------------------------------------------------------------------------------
@@ -213,13 +220,13 @@ class _Checker:
         return found(
             self._detector,
             reading,
-            self._severity(slope),
+            self._severity(self._left, slope),
             message,
             {
                 "bytes_per_step": round(slope),
                 "measured_bytes_per_step": round(slope),
                 "grown": round(grown),
-                "steps_left": self._steps_left(slope),
+                "steps_left": _steps(self._left, slope),
                 "limit": self._limit,
             },
             advice=(
@@ -255,7 +262,7 @@ class _Checker:
         return found(
             self._detector,
             reading,
-            self._severity(slope),
+            self._severity(self._left, slope),
             message,
             {
                 "holder": "" if holder is None else holder["name"],
@@ -263,7 +270,7 @@ class _Checker:
                 "dataset": dataset,
                 "bytes_per_step": round(slope),
                 "grown": round(grown),
-                "steps_left": self._steps_left(slope),
+                "steps_left": _steps(self._left, slope),
                 "limit": self._limit,
             },
             where=Where(file=place["file"], line=place["line"], code=place["code"]),
@@ -273,6 +280,11 @@ class _Checker:
                 "A cache of samples has to be filled before the workers start, or be bounded.",
             ),
         )
+
+
+def _steps(left: float, slope: float) -> float:
+    """In how many steps nothing is left; -1 where that cannot be said."""
+    return round(left / slope) if slope > 0 else -1
 
 
 def _rises(lengths: list[list[int]], looks: int, items: int) -> bool:

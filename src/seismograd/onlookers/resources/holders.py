@@ -124,6 +124,7 @@ class Holders(Onlooker):
             "own": snapshots.own(),
             "limit": snapshots.limit(),
             "used": snapshots.used(),
+            "device": accelerator.room() if self._on_accelerator else None,
             "passes": min((over for _, over in self._passes.values()), default=None),
             "workers": self._of_workers(),
         }
