@@ -73,10 +73,7 @@ class Exhaustion(Onlooker):
                 self._hear(error, None)
             assert self._heard is not None
             (_, seen), self._heard = self._heard, None
-            found = (
-                None if self._pass is None else fit(self._pass, seen["left"] + seen["activations"] - seen["to_come"])
-            )
-            return {**seen, "caught": False, "fit": None if found is None else found.to_dict()}
+            return {**seen, "caught": False, "fit": self._fit(seen)}
         finally:
             self._pass = None
             self._account(perf_counter() - began)
@@ -92,6 +89,15 @@ class Exhaustion(Onlooker):
         self._heard = self._pass = None
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _fit(self, seen: Mapping[str, Any]) -> dict[str, Any] | None:
+        if self._pass is None:
+            return None
+        try:
+            found = fit(self._pass, seen["left"] + seen["activations"] - seen["to_come"], seen["left"])
+        except Exception:  # memory is out: what is known without it is worth telling
+            return None
+        return None if found is None else found.to_dict()
 
     def _hear(self, error: BaseException, phase: str | None) -> None:
         if not is_out_of_memory(error):

@@ -24,6 +24,8 @@ from seismograd.replay.surroundings import Autocast
 _LEFT_OVER = 0.85
 """This part of what is free may be used: allocators do not use every byte."""
 
+_SMALL = 2**24
+
 _FEW = ((2, 4), (1, 2))
 """The sizes that are tried; a batch norm refuses a single sample."""
 
@@ -104,10 +106,14 @@ class Fit:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def fit(call: Pass, room: float) -> Fit | None:
-    """What would fit into `room` bytes besides parameters, gradients and state; `None` where that cannot be tried."""
+def fit(call: Pass, room: float, free: float) -> Fit | None:
+    """What would fit into `room` bytes besides parameters, gradients and state; `None` where that cannot be tried.
+
+    `free` bytes are there now, for the few samples and a copy of the buffers.
+    """
     batch, module = call.batch, unwrapped(call.module)
-    if batch < 1 or may_be_noticed(module):
+    buffers = sum(buffer.numel() * buffer.element_size() for buffer in module.buffers())
+    if batch < 1 or buffers > max(_SMALL, free / 4) or _has_company() or may_be_noticed(module):
         return None
     for samples in _FEW:
         if samples[1] > max(2, batch):
@@ -117,6 +123,12 @@ def fit(call: Pass, room: float) -> Fit | None:
         except Exception:  # the user's code, on a batch that it may not expect
             continue
     return None
+
+
+def _has_company() -> bool:
+    """Whether other ranks would have to run it, too: a forward pass may wait for them."""
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def _fit(call: Pass, module: nn.Module, batch: int, samples: tuple[int, int], room: float) -> Fit:

@@ -117,7 +117,9 @@ def test_out_of_memory_elsewhere_than_in_the_model(lab):
 def test_out_of_memory_without_figures_or_caught(lab):
     assert lab.run(MemoryPressure(), exhausted())[0].recommendations
     assert lab.run(MemoryPressure(), exhausted(line=None, asked=None, history="dump.pickle"))[0].recommendations
-    assert lab.run(MemoryPressure(), exhausted(caught=True))[0].severity is Severity.WARNING
+    found = lab.run(MemoryPressure(), exhausted(caught=True) * 3)
+    assert [finding.severity for finding in found] == [Severity.INFO, Severity.INFO, Severity.WARNING]
+    assert lab.run(MemoryPressure(caught=1), exhausted(caught=True))[0].severity is Severity.WARNING
     assert "Not even one" in lab.run(MemoryPressure(), exhausted(fit={**FIT, "largest": 0}))[0].recommendations[0]
 
 

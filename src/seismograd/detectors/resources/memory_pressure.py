@@ -42,7 +42,8 @@ class MemoryPressure:
     at this rate is gone within `soon` seconds. Where this process holds less than `share` of what is used, others fill
     the memory: that is told as information. On CUDA a warning where the allocator had to give back everything it had
     kept ready `retries` times or more within the last looks: it then waits for the device each time. An error that says
-    that memory is out is critical, whatever was read before, and a warning where the loop caught it and went on.
+    that memory is out is critical, whatever was read before. Where the loop caught it and went on, as those do that try
+    how large a batch may be, it is information, and a warning from the `caught`-th time on.
 
     What to try
     -----------
@@ -67,16 +68,18 @@ class MemoryPressure:
     soon: float = 60.0
     share: float = 0.5
     retries: int = 3
+    caught: int = 3
 
     def start(self) -> _Checker:
         return _Checker(self)
 
 
 class _Checker:
-    __slots__ = ("_detector", "_low", "_retries", "_swing", "_used")
+    __slots__ = ("_caught", "_detector", "_low", "_retries", "_swing", "_used")
 
     def __init__(self, detector: MemoryPressure) -> None:
         self._detector = detector
+        self._caught = 0
         self._low = 0  # looks in a row at which little was left
         self._swing = 0.0  # what a step takes for a moment
         self._used: deque[tuple[float, float]] = deque(maxlen=24)  # seconds and bytes, of the last looks
@@ -84,7 +87,11 @@ class _Checker:
 
     def check(self, reading: Reading) -> Finding | None:
         if "exhaustion" in reading.facts:
-            return _Exhausted(self._detector, reading, reading.facts["exhaustion"]).finding()
+            facts = reading.facts["exhaustion"]
+            self._caught += facts["caught"]
+            often = self._caught >= self._detector.caught
+            severity = Severity.CRITICAL if not facts["caught"] else Severity.WARNING if often else Severity.INFO
+            return _Exhausted(self._detector, reading, facts).finding(severity)
         if "pressure" in reading.facts:
             return self._pressed(reading, reading.facts["pressure"])
         self._note(reading.scalars)
@@ -185,7 +192,7 @@ class _Exhausted:
     def __init__(self, detector: MemoryPressure, reading: Reading, facts: Mapping[str, Any]) -> None:
         self._detector, self._reading, self._facts = detector, reading, facts
 
-    def finding(self) -> Finding:
+    def finding(self, severity: Severity) -> Finding:
         facts = self._facts
         line = facts["line"] or {}
         fit = facts["fit"] or {}
@@ -210,7 +217,7 @@ class _Exhausted:
         return found(
             self._detector,
             self._reading,
-            Severity.WARNING if facts["caught"] else Severity.CRITICAL,
+            severity,
             self._message(),
             evidence,
             where=Where(
