@@ -81,8 +81,6 @@ class Walk:
     """The files of the user's code that was met, those of the live frames first."""
     running: dict[tuple[str, str], bool] = field(default_factory=dict)
     """By file and name, the functions of live frames, and whether they are called again and again."""
-    tensors: dict[int, Node] = field(default_factory=dict)
-    """By id, how a tensor is reached."""
     aliases: dict[int, set[str]] = field(default_factory=dict)
     """By id, under which other names a container is known."""
     _seen: set[int] = field(default_factory=set)
@@ -242,7 +240,6 @@ class Walk:
                 self._meet(key, node.below("[key]"), None)
 
     def _tensor(self, tensor: Tensor, node: Node) -> None:
-        self.tensors[id(tensor)] = node
         size = _numel(tensor)
         if size is not None and not node.label.startswith("["):
             self.containers[node.key] = Container(tensor, node, "tensor", size)

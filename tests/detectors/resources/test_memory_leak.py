@@ -122,6 +122,15 @@ def test_the_heaviest_of_several_is_named_and_the_others_counted(lab):
     assert "`output.detach()`" in finding.recommendations[0]
 
 
+def test_the_live_tensors_stand_in_the_evidence(lab):
+    reading = facts(40, holder(RISES))
+    held = {"history": 40, "others": 1}
+    group = {"shape": [8, 64], "dtype": "float32", "device": "cpu", "count": 41, "bytes": 2048 * 41, "held": held}
+    reading.facts["holders"]["groups"] = [group]
+    told = lab.run(MemoryLeak(), [reading])[0].evidence["live_tensors"]
+    assert told == "41 of [8, 64] float32, 82 kB (40 in history, 1 in others)"
+
+
 def test_it_is_critical_where_the_limit_is_near(lab):
     near = holder(RISES, each=1e7)
     assert lab.run(MemoryLeak(), [facts(40, near, limit=3 * GB, used=2 * GB)])[0].severity is Severity.CRITICAL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seismograd.detectors.resources.amounts import size
@@ -39,6 +39,16 @@ def the_holder(each: Mapping[str, Any], why: str) -> str:
         return f"{head} has {count:,} elements and {pace.replace(' a step', ' elements a step')}."
     unread = ", and nothing reads it" if why == "unread" else ""
     return f"{head} holds {count:,} {_items(each)}; {pace}{unread}."
+
+
+def groups(alive: Sequence[Mapping[str, Any]], show: int = 3) -> str:
+    """The live tensors that take most: `46 of [8, 64] float32, 92 kB (46 in history)`."""
+    told = []
+    for group in alive[:show]:
+        held = sorted(group["held"].items(), key=lambda each: -each[1])[:show]
+        who = ", ".join(f"{count:,} in {name}" for name, count in held)
+        told.append(f"{group['count']:,} of {group['shape']} {group['dtype']}, {size(group['bytes'])} ({who})")
+    return "; ".join(told)
 
 
 def _items(each: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from seismograd.detectors.resources.amounts import size
-from seismograd.detectors.resources.leaks import advice, reaches, the_holder
+from seismograd.detectors.resources.leaks import advice, groups, reaches, the_holder
 from seismograd.detectors.resources.slopes import Slope, steady
 from seismograd.detectors.wording import found
 from seismograd.records import Finding, Reading, Severity, Where
@@ -85,7 +85,17 @@ class MemoryLeak:
 
 
 class _Checker:
-    __slots__ = ("_detector", "_explained", "_left", "_limit", "_on_device", "_own", "_passed", "_silent_until")
+    __slots__ = (
+        "_detector",
+        "_explained",
+        "_groups",
+        "_left",
+        "_limit",
+        "_on_device",
+        "_own",
+        "_passed",
+        "_silent_until",
+    )
 
     def __init__(self, detector: MemoryLeak) -> None:
         self._detector = detector
@@ -95,6 +105,7 @@ class _Checker:
         self._explained: float | None = None  # bytes a step that known containers take, whatever they are
         self._passed: int | None = None  # the step at which a pass over the data is known to be over
         self._silent_until = 0
+        self._groups = ""  # the live tensors that take most, as they were last told
 
     def check(self, reading: Reading) -> Finding | None:
         own = reading.scalars.get("memory/own")
@@ -107,6 +118,7 @@ class _Checker:
         self._on_device = facts["device"]
         if self._passed is None and facts["passes"]:
             self._passed = reading.step
+        self._groups = groups(facts["groups"]) or self._groups
         growing = facts["growing"]
         if facts["complete"]:
             self._explained = sum(each["rate"] * each["each"] for each in growing)
@@ -178,6 +190,7 @@ class _Checker:
             "measured_bytes_per_step": round(measured),
             "keeps_graphs": each["graphs"],
             "steps_left": _steps(left, slope),
+            "live_tensors": self._groups,
             "limit": limit,
         }
         return found(
