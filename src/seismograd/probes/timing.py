@@ -19,6 +19,9 @@ PHASES = (
 
 _NAMES = {name: f"time/{name}" for name in ("step", *PHASES, "stalled", "gc")}
 _ALWAYS = frozenset({"backward", "rest", "watch"})
+_LONG_WAIT = 0.003
+"""From here on it is asked, for a wait, how long the thread stood in line for a processor."""
+
 _AWAY = frozenset({"data", "checkpoint"})
 """Phases in which a thread may well wait: what it waits there is no stall."""
 
@@ -36,7 +39,8 @@ class Timing:
         self._known = set(_ALWAYS)
         self._collector = Collector(lambda: self._ours)
         self.last: Mapping[str, float] = {}
-        """The phases of the newest reading, in seconds, without the `time/`."""
+        """The phases of the newest reading, in seconds, without the `time/`. `in_line`: how much of long waits for data
+        was one for a processor that others had."""
         self.restart()
 
     def restart(self) -> None:
@@ -44,12 +48,14 @@ class Timing:
         self._phase, self._ours = "rest", False
         self._before: list[str] = []
         self._fetched, self._looked = 0.0, False
+        self._asks = False
         self._began = self._since = self._ours_began = perf_counter()
         self._clear(thread_time())
 
     def _clear(self, cpu: float) -> None:
         self._spent = dict.fromkeys(PHASES, 0.0)
         self._cpu_began, self._cpu_away = cpu, 0.0
+        self._delay = 0.0
         self._collector.take()
 
     def skip(self, seconds: float) -> None:
@@ -63,6 +69,8 @@ class Timing:
         self._charge("watch" if self._ours else self._phase)
         if phase == "data":
             self._settle_fetched()
+            if self._asks:
+                self._delay -= time_in_line()
         elif phase == "forward":
             self._fetched, self._looked = 0.0, False
         elif phase == "evaluation":
@@ -85,6 +93,9 @@ class Timing:
                 break
         if phase == "data":
             self._fetched += spent
+            if self._asks:
+                self._delay += time_in_line()
+            self._asks = spent >= _LONG_WAIT
 
     def ours_begins(self) -> None:
         """From here on it is the watch that works: what begins or ends meanwhile does so when it is through."""
@@ -131,7 +142,7 @@ class Timing:
             idle = present - max(0.0, cpu - self._cpu_away)
             last["stalled"] = min(max(0.0, idle), present - spent["watch"])
         last["gc"] = self._collector.seconds
-        self.last = last
+        self.last = {**last, "in_line": max(0.0, self._delay)} if self._delay else last
         for phase, seconds in last.items():
             host[_NAMES[phase]] = seconds
         self._began = self._since
@@ -144,6 +155,15 @@ class Timing:
 
     def close(self) -> None:
         self._collector.close()
+
+
+def time_in_line() -> float:
+    """Seconds, in all, for which this thread could have run and others had the processors; 0 where nobody counts."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class Collector:

@@ -6,8 +6,11 @@ from seismograd.records import Reading
 LINE = {"file": "data.py", "line": 7, "code": "image = Image.open(path)"}
 
 
-def trial(*rates, cpu=0.001, again=1.0, waits=True):
-    rounds = [{"workers": workers, "batches": 16, "rate": rate, "cpu": cpu, "bytes": 8000.0} for workers, rate in rates]
+def trial(*rates, cpu=0.001, quiet=0.06, again=1.0, waits=True):
+    rounds = [
+        {"workers": workers, "batches": 16, "rate": rate, "cpu": cpu, "quiet": quiet, "bytes": 8000.0}
+        for workers, rate in rates
+    ]
     return {"waits": waits, "rounds": rounds, "again": again}
 
 
@@ -104,3 +107,11 @@ def test_nothing_is_known_of_the_stage(lab):
     assert finding.message.endswith("steps).")
     assert finding.where.file is None
     assert finding.evidence["stage"] == "unknown"
+
+
+def test_workers_that_only_a_busy_machine_makes_slow(lab):
+    """What they need, undisturbed, is less than the step takes: others have the processors."""
+    assert len(lab.run(DataStarvation(), [reading(workers=2, trial=trial((2, 50.0), quiet=0.0301))])) == 1
+    assert lab.run(DataStarvation(), [reading(workers=2, trial=trial((2, 50.0), quiet=0.0299))]) == []
+    (finding,) = lab.run(DataStarvation(), [reading(workers=2, trial=None, refused="the dataset is iterable")])
+    assert finding.severity == "info"

@@ -23,13 +23,15 @@ class DataStarvation:
     ----------------
     Over the last `steps` steps, without the first batches of each pass over a loader, which wait for workers to start:
     the median share of the wait in the step is `share` or more, and the median wait `seconds` or more; evaluation,
-    checkpoints and logging between steps do not count. On an accelerator a wait counts only if the device had nothing
-    left to do. Data that is made in the loop itself, without a `DataLoader`, is not seen.
+    checkpoints and logging between steps do not count, nor does the time in which other programs had the processors. On
+    an accelerator a wait counts only if the device had nothing left to do. Data that is made in the loop itself,
+    without a `DataLoader`, is not seen.
 
     What the wait is for (reading, transform, collate, copy) is known from samples of the stack, for a few steps. Then
     copies of the loader make a few batches in processes of their own, where that is safe: not for iterable datasets,
     nor for those that hold open files, connections, locks or shared memory, or write. If they make the same batch
     `warm` times as fast when asked again, or the code speaks of a cache, the first pass over the data is not judged.
+    Workers have to be too slow in that trial as well; where there was none, their slowness is only worth a note.
 
     What to try
     -----------
@@ -72,6 +74,8 @@ class _Checker:
             return None
         if facts["passes"] < 2 and self._warms_up(facts):
             return None
+        if facts["workers"] and not self._is_slow_by_itself(facts):
+            return None
         stage, part = next(iter(facts["stages"].items()), (None, 0.0))
         message = (
             f"The step waits for its data: {_milliseconds(facts['wait'])} of {_milliseconds(facts['step'])}"
@@ -98,12 +102,22 @@ class _Checker:
         return found(
             limits,
             reading,
-            Severity.WARNING,
+            Severity.INFO if facts["workers"] and facts["trial"] is None else Severity.WARNING,
             message,
             evidence,
             where=Where(phase="data", file=line.get("file"), line=line.get("line"), code=line.get("code")),
             advice=_advice(facts, stage, part),
         )
+
+    def _is_slow_by_itself(self, facts: Mapping[str, Any]) -> bool:
+        """Whether workers would be too slow on a quiet machine, too: here others may have the processors."""
+        trial, limits = facts["trial"], self._detector
+        if trial is None or not trial["rounds"]:
+            return True
+        now, busy = trial["rounds"][0], facts["step"] - facts["wait"]
+        side_by_side = facts["workers"] if trial["waits"] else min(facts["workers"], facts["cores"])
+        wait = now["quiet"] / side_by_side - busy
+        return bool(wait >= limits.seconds and wait >= limits.share * (busy + wait))
 
     def _warms_up(self, facts: Mapping[str, Any]) -> bool:
         """Whether what is slow now may be fast in the next pass."""

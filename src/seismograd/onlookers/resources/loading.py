@@ -100,8 +100,9 @@ class Loading(Onlooker):
             return
         told = phases.get
         between = told("evaluation", 0.0) + told("checkpoint", 0.0) + told("logging", 0.0)
-        step = phases["step"] - phases["watch"] - between
-        wait = phases["data"] if self._device_idle else 0.0
+        in_line = told("in_line", 0.0)  # a busy machine makes every phase longer, and that of data is no fault
+        step = phases["step"] - phases["watch"] - between - in_line
+        wait = phases["data"] - in_line if self._device_idle else 0.0
         if step > 0:
             self._judged.append((wait, step))
 
@@ -213,7 +214,7 @@ class Loading(Onlooker):
         now = make(order, max(1, min(workers, _MOST_PROCESSES)), samples)
         if now.error is not None or not now.rate:
             return None, f"a copy of it failed: {now.error}"
-        waits = now.cpu * now.rate < 0.5 * now.processes  # its CPU is idle: more processes than cores may help
+        waits = now.cpu < 0.5 * now.quiet  # it leaves the CPU idle: more processes than cores may help
         more = min(_MOST_PROCESSES if waits else cores, max(4 if waits else 2, 2 * workers))
         rounds = [now] + ([make(order, more, samples)] if more > now.processes else [])
         rounds = [each for each in rounds if each.error is None and each.rate]
@@ -227,6 +228,7 @@ def _plain(made: Round, part: float) -> dict[str, Any]:
         "batches": made.batches,
         "rate": made.rate * part,
         "cpu": made.cpu / part,
+        "quiet": made.quiet / part,
         "bytes": made.size / part,
     }
 

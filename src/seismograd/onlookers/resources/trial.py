@@ -25,6 +25,7 @@ from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from seismograd.onlookers.nested import tensors_in
 from seismograd.onlookers.resources.stacks import Sampler, Samples
+from seismograd.probes.timing import time_in_line
 
 BATCHES = 8
 """So many batches are made in each round, if there is time."""
@@ -59,6 +60,8 @@ class Round:
     """Batches a second, all processes together."""
     cpu: float = 0.0
     """CPU seconds for a batch."""
+    quiet: float = 0.0
+    """Seconds for a batch in one process, without those in which others had the processors."""
     again: float = 1.0
     """How much faster a batch was made the second time."""
     size: int = 0
@@ -90,8 +93,10 @@ def make(order: Order, processes: int, samples: Samples) -> Round:
             result.batches += told["batches"]
             result.rate += told["batches"] / told["seconds"]
             result.cpu += told["cpu"]
+            result.quiet += told["quiet"]
             result.again, result.size = told["again"], told["size"]
         result.cpu /= max(1, result.batches)
+        result.quiet /= max(1, result.batches)
         return result
     finally:
         for child, read in children:
@@ -171,7 +176,7 @@ def _worked(order: Order, number: int, processes: int, gate: int) -> dict[str, A
     sampler = Sampler(get_ident(), interval=0.001, seconds=PATIENCE)
     sampler.start()
     os.read(gate, 1)
-    began, cpu, times = perf_counter(), process_time(), []
+    began, cpu, in_line, times = perf_counter(), process_time(), time_in_line(), []
     size = 0
     for indices in mine:
         start = perf_counter()
@@ -180,7 +185,7 @@ def _worked(order: Order, number: int, processes: int, gate: int) -> dict[str, A
         size = sum(tensor.nbytes for tensor in tensors_in(batch))
         if perf_counter() - began > ROUND:
             break
-    seconds, cpu = perf_counter() - began, process_time() - cpu
+    seconds, cpu, in_line = perf_counter() - began, process_time() - cpu, time_in_line() - in_line
     start = perf_counter()
     fetcher.fetch(list(mine[0]) if order.auto_collation else mine[0][0])
     again = perf_counter() - start
@@ -189,6 +194,7 @@ def _worked(order: Order, number: int, processes: int, gate: int) -> dict[str, A
         "batches": len(times),
         "seconds": seconds,
         "cpu": cpu,
+        "quiet": max(cpu, seconds - in_line),
         "again": sorted(times)[len(times) // 2] / max(again, 1e-9),
         "size": size,
         "rows": rows,
