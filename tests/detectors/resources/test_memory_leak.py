@@ -178,6 +178,8 @@ def test_what_nothing_reads_counts_earlier(lab):
     assert lab.run(MemoryLeak(unread=100), [facts(70, unread)]) == []
     assert lab.run(MemoryLeak(bytes_unread=6000), [facts(70, unread)]) == []
     assert lab.run(MemoryLeak(), [facts(70, {**unread, "holds": "objects"})]) == []
+    assert lab.run(MemoryLeak(), [*memory(71, 0.0), facts(70, {**unread, "each": 5e5})]) == []  # there anyway
+    assert lab.run(MemoryLeak(), [*memory(71, 5e5), facts(70, {**unread, "each": 5e5})])
     assert lab.run(MemoryLeak(), [facts(70, {**unread, "read": None})]) == []
 
 

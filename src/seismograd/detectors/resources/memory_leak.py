@@ -35,9 +35,11 @@ class MemoryLeak:
     - it holds tensors that keep their graphs: certain, whatever the bytes; so is one more hook with each step, a cache
       whose keys are tensors, which are never found again, and `threads` threads that never end;
     - it holds tensors that nothing ever reads, `unread` of them or more, `bytes_unread` or more a step;
-    - it holds `noticeable` bytes or more, what the process owns grew by `share` of them at least, and at this rate the
-      limit (the cgroup's, else the machine's memory) is reached within `horizon` steps; a dict, a set or a cache may
-      fill itself during the first pass over the data.
+    - it holds `noticeable` bytes or more, and at this rate the limit (the cgroup's, else the machine's memory) is
+      reached within `horizon` steps; a dict, a set or a cache may fill itself during the first pass over the data.
+
+    In the last two cases what the process owns must have grown by `share` of what was put in, once that is
+    `noticeable`: else the container only refers to what is there anyway.
 
     Without a container that explains it, only the slope of what the process owns counts: the median of the slopes
     between all pairs of points (mapped files are left out), over `blind_steps` steps or more after the first
@@ -126,7 +128,7 @@ class _Checker:
         leaks = [(each, why) for each in growing if (why := self._why(each, first_pass)) is not None]
         if leaks:
             worst = max(leaks, key=lambda leak: (leak[0]["graphs"], leak[0]["rate"] * leak[0]["each"]))
-            return self._held(reading, *worst, more=len(leaks) - 1)
+            return self._by_name(reading, *worst, more=len(leaks) - 1)
         return None if facts["workers"] is None else self._in_workers(reading, facts["workers"])
 
     # -- a container ---------------------------------------------------------------------------------------------
@@ -151,18 +153,24 @@ class _Checker:
         if each["kind"] == "cache" and not each["unused"]:
             return None
         unread = each["read"] is False and each["holds"] in ("tensors", "arrays") and each["count"] >= limits.unread
-        if unread and slope >= limits.bytes_unread:
+        if unread and slope >= limits.bytes_unread and self._is_new(each):
             return "unread"
         if first_pass and each["kind"] in ("dict", "set", "cache"):
             return None  # by sample, maybe: then it is full after one pass
         return "bytes" if self._is_heavy(each, slope) else None
 
     def _is_heavy(self, each: Mapping[str, Any], slope: float) -> bool:
-        limits, (first, least) = self._detector, each["lengths"][0]
-        held = (each["count"] - least) * each["each"]
-        if held < limits.noticeable or slope <= 0 or self._room(each)[1] / slope > limits.horizon:
+        limits = self._detector
+        if _held(each) < limits.noticeable or slope <= 0 or self._room(each)[1] / slope > limits.horizon:
             return False
-        return each["device"] not in ("", "cpu") or self._own.since(first) >= limits.share * held
+        return self._is_new(each)
+
+    def _is_new(self, each: Mapping[str, Any]) -> bool:
+        """Whether memory grew with it, as far as that can be seen: else it refers to what is there anyway."""
+        limits, held = self._detector, _held(each)
+        if held < limits.noticeable or each["device"] not in ("", "cpu"):
+            return True
+        return self._own.since(each["lengths"][0][0]) >= limits.share * held
 
     def _room(self, each: Mapping[str, Any]) -> tuple[float, float]:
         """The limit of the memory that this container's items lie in, and what is left of it."""
@@ -171,7 +179,7 @@ class _Checker:
         whole, left = self._on_device
         return float(whole), float(left)
 
-    def _held(self, reading: Reading, each: Mapping[str, Any], why: str, *, more: int) -> Finding:
+    def _by_name(self, reading: Reading, each: Mapping[str, Any], why: str, *, more: int) -> Finding:
         slope = each["rate"] * each["each"]
         measured = self._own.slope() or 0.0
         limit, left = self._room(each)
@@ -293,6 +301,11 @@ class _Checker:
                 "A cache of samples has to be filled before the workers start, or be bounded.",
             ),
         )
+
+
+def _held(each: Mapping[str, Any]) -> float:
+    """The bytes that were put in since the first look."""
+    return float((each["count"] - each["lengths"][0][1]) * each["each"])
 
 
 def _steps(left: float, slope: float) -> float:
