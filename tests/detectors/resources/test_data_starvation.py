@@ -115,3 +115,8 @@ def test_workers_that_only_a_busy_machine_makes_slow(lab):
     assert lab.run(DataStarvation(), [reading(workers=2, trial=trial((2, 50.0), quiet=0.0299))]) == []
     (finding,) = lab.run(DataStarvation(), [reading(workers=2, trial=None, refused="the dataset is iterable")])
     assert finding.severity == "info"
+
+
+def test_a_loader_that_only_a_busy_machine_makes_slow(lab):
+    assert len(lab.run(DataStarvation(), [reading(trial=trial((1, 50.0), quiet=0.0101))])) == 1
+    assert lab.run(DataStarvation(), [reading(trial=trial((1, 50.0), quiet=0.0099))]) == []

@@ -31,7 +31,7 @@ class DataStarvation:
     copies of the loader make a few batches in processes of their own, where that is safe: not for iterable datasets,
     nor for those that hold open files, connections, locks or shared memory, or write. If they make the same batch
     `warm` times as fast when asked again, or the code speaks of a cache, the first pass over the data is not judged.
-    Workers have to be too slow in that trial as well; where there was none, their slowness is only worth a note.
+    The loader has to be too slow in that trial as well; where there was none, slow workers are only worth a note.
 
     What to try
     -----------
@@ -74,7 +74,7 @@ class _Checker:
             return None
         if facts["passes"] < 2 and self._warms_up(facts):
             return None
-        if facts["workers"] and not self._is_slow_by_itself(facts):
+        if not self._is_slow_by_itself(facts):
             return None
         stage, part = next(iter(facts["stages"].items()), (None, 0.0))
         message = (
@@ -110,13 +110,14 @@ class _Checker:
         )
 
     def _is_slow_by_itself(self, facts: Mapping[str, Any]) -> bool:
-        """Whether workers would be too slow on a quiet machine, too: here others may have the processors."""
+        """Whether the loader would be too slow on a quiet machine, too: here others may have the processors."""
         trial, limits = facts["trial"], self._detector
         if trial is None or not trial["rounds"]:
             return True
         now, busy = trial["rounds"][0], facts["step"] - facts["wait"]
-        side_by_side = facts["workers"] if trial["waits"] else min(facts["workers"], facts["cores"])
-        wait = now["quiet"] / side_by_side - busy
+        wait = float(now["quiet"])
+        if facts["workers"]:
+            wait = wait / (facts["workers"] if trial["waits"] else min(facts["workers"], facts["cores"])) - busy
         return bool(wait >= limits.seconds and wait >= limits.share * (busy + wait))
 
     def _warms_up(self, facts: Mapping[str, Any]) -> bool:

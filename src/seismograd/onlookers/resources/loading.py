@@ -188,7 +188,8 @@ class Loading(Onlooker):
             "trial": None,
         }
         refused = None
-        if self._waits_for(TRY_SHARE, TRY_SECONDS):
+        certain = self._waits_for(TRY_SHARE, TRY_SECONDS)
+        if certain:
             began = perf_counter()
             refused = refusal(iterator)
             if refused is None:
@@ -200,7 +201,7 @@ class Loading(Onlooker):
         if told["stages"]:
             line = samples.line_of(next(iter(told["stages"])))
             told["line"] = None if line is None else {"file": line.file, "line": line.line, "code": line.code}
-        self._told, self._done = told, True
+        self._told, self._done = told, certain
 
     def _try(
         self, iterator: Any, workers: int, samples: Samples, cores: int
