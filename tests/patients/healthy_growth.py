@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from time import perf_counter
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from torch.nn import functional as F
 import seismograd as sg
 from patients import data
 from patients.register import healthy
-from patients.sick_growth import Meter, Recurrent, classifier, one_processor
+from patients.sick_growth import Meter, Recurrent, classifier
 
 
 def signs() -> tuple[Tensor, Tensor]:
@@ -180,21 +179,6 @@ def short_window_through_time() -> sg.TrainingDebugger:
             states.append(weight(x))
             optimizer.zero_grad()
             (torch.stack(list(states)).mean(0) - x.mean(0)).square().mean().backward(retain_graph=True)
-            optimizer.step()
-    return watch
-
-
-@healthy()
-def many_threads_that_only_wait() -> sg.TrainingDebugger:
-    """Torch may use sixteen threads on one processor, but the model is too small for it to do so."""
-    model, optimizer, x, y = classifier()
-    began = perf_counter()
-    with one_processor(), sg.watch(model, optimizer, sinks=[]) as watch:
-        torch.set_num_threads(16)
-        while perf_counter() - began < 2.0:
-            at = torch.randint(0, len(x), (32,))
-            optimizer.zero_grad()
-            F.cross_entropy(model(x[at]), y[at]).backward()
             optimizer.step()
     return watch
 

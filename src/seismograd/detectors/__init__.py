@@ -61,8 +61,8 @@ from seismograd.detectors.numerics.nonfinite_input import NonfiniteInput
 from seismograd.detectors.numerics.nonfinite_loss import NonfiniteLoss
 from seismograd.detectors.numerics.nonfinite_parameter import NonfiniteParameter
 from seismograd.detectors.numerics.precision_underflow import PrecisionUnderflow
-from seismograd.detectors.resources.data_starvation import DataStarvation
 from seismograd.detectors.resources.cpu_pressure import CpuPressure
+from seismograd.detectors.resources.data_starvation import DataStarvation
 from seismograd.detectors.resources.growing_graph import GrowingGraph
 from seismograd.detectors.resources.memory_leak import MemoryLeak
 from seismograd.detectors.resources.memory_pressure import MemoryPressure
