@@ -1,7 +1,7 @@
 """Every healthy patient is left in peace, every sick one is diagnosed.
 
-One seed by default; `SEISMOGRAD_SEEDS=0,1,2 pytest tests/test_patients.py` for more. `make test` has every second
-healthy one, and of the sick ones two for each finding; `make thorough` has the rest.
+One seed by default; `SEISMOGRAD_SEEDS=0,1,2 pytest tests/test_patients.py` for more. `make test` has every fourth
+healthy one, and of the sick ones one for each finding; `make thorough` has the rest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _cases(ward: dict[str, Patient]) -> list[object]:
     seen: Counter[str] = Counter()
     cases = []
     for number, patient in enumerate(ward.values()):
-        thorough = all(seen[each] >= 2 for each in patient.expects) if patient.expects else number % 2 == 1
+        thorough = all(seen[each] >= 1 for each in patient.expects) if patient.expects else number % 4 != 0
         seen.update(patient.expects)
         cases += [
             pytest.param(patient, seed, id=f"{patient.name}-{seed}", marks=_marks(patient, thorough)) for seed in SEEDS

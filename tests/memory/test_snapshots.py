@@ -5,8 +5,9 @@ import psutil
 import pytest
 import torch
 
+from seismograd.amounts import size
 from seismograd.memory import limits, snapshots
-from seismograd.memory.snapshots import compare, in_words, limit, snapshot, used
+from seismograd.memory.snapshots import compare, limit, snapshot, used
 
 
 def test_a_snapshot_is_strict_json_with_every_key() -> None:
@@ -49,7 +50,7 @@ def test_comparing_what_is_not_known_says_so() -> None:
 
 
 def test_bytes_in_words() -> None:
-    assert [in_words(size) for size in (12, 2048, 1.5 * 2**30, 3 * 2**40)] == ["12 bytes", "2 kB", "1.5 GB", "3 TB"]
+    assert [size(amount) for amount in (12, 2048, 1.5 * 2**30, 3 * 2**40)] == ["12 bytes", "2 kB", "1.5 GB", "3 TB"]
 
 
 # -- cgroups: trees as docker, systemd and Kubernetes make them ----------------------------------------------------

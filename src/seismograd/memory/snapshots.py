@@ -10,12 +10,12 @@ from typing import Any
 
 import psutil
 
+from seismograd.amounts import size
 from seismograd.memory import accelerator
 from seismograd.memory.limits import limit, machine, tightest, used
 
 __all__ = [
     "compare",
-    "in_words",
     "limit",
     "machine",
     "own",
@@ -156,7 +156,7 @@ def _seconds(before: Mapping[str, Any], after: Mapping[str, Any]) -> float | Non
 
 def _words(changes: Mapping[str, int | None], seconds: float | None) -> str:
     told = [
-        f"{_NAMES[name]} {'rose' if change > 0 else 'fell'} by {in_words(abs(change))}"
+        f"{_NAMES[name]} {'rose' if change > 0 else 'fell'} by {size(abs(change))}"
         for name, change in changes.items()
         if change
     ]
@@ -164,12 +164,3 @@ def _words(changes: Mapping[str, int | None], seconds: float | None) -> str:
     if not told:
         return f"no change{when}"
     return ", ".join(told[:-1]) + (" and " if told[:-1] else "") + told[-1] + when
-
-
-def in_words(size: float) -> str:
-    """`1.5 GB` for 1,610,612,736; 1 kB is 1,024 bytes."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if abs(size) < 1024:
-            return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:.3g} TB"

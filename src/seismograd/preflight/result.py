@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from seismograd.amounts import size
 from seismograd.judge import ranked, status_of
 from seismograd.quiet_rich import Console, ConsoleOptions, RenderResult, Text
 from seismograd.records import Finding, Severity, strict
@@ -102,7 +103,7 @@ class Preflight:
     def _figure(self, name: str) -> str:
         if name == "memory" and "memory" in self.figures:
             memory = self.figures["memory"]
-            told = f": {_bytes(memory['fixed'])} fixed, {_bytes(memory['activations'])} for this batch"
+            told = f": {size(memory['fixed'])} fixed, {size(memory['activations'])} for this batch"
             if "largest_batch" not in memory:
                 return told
             rounded = float(f"{memory['largest_batch']:.2g}")
@@ -117,11 +118,3 @@ class Preflight:
             first = self.figures["first_loss"]
             return f": {first['loss']:.3g}, by chance {first['chance']:.3g}"
         return ""
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.3g} {unit}"
-        count /= 1024
-    return ""

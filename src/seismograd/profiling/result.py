@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from seismograd.amounts import size
 from seismograd.records import strict
 
 
@@ -112,7 +113,7 @@ class ProfileResult:
         for op in self.ops:
             row = [op.name, f"{op.calls:,}", seconds(op.seconds), percent(op.share)]
             row += [seconds(op.device_seconds), percent(op.device_share)] if device else []
-            rows.append([*row, _size(op.allocated), _flops(op.flops), op.shapes[:48]])
+            rows.append([*row, size(op.allocated) if op.allocated else "", _flops(op.flops), op.shapes[:48]])
         return table([*titles, "allocated", "FLOPs", "largest input"], rows, right=range(1, len(titles) + 2))
 
     def _modules(self) -> list[str]:
@@ -156,22 +157,14 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
 
 def seconds(value: float) -> str:
     """`1.24 s`, `3.4 ms`, `12 us`."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
+    for unit, whole in (("s", 1.0), ("ms", 1e-3)):
+        if value >= whole:
+            return f"{value / whole:.3g} {unit}"
     return f"{value / 1e-6:.3g} us"
 
 
 def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.01 or not share else "<1 %"
-
-
-def _size(value: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1024:
-            return f"{value:.3g} {unit}" if value else ""
-        value /= 1024
-    return f"{value:.3g} TB"
 
 
 def _flops(value: float) -> str:

@@ -1,6 +1,6 @@
 import pytest
 
-from seismograd.detectors.resources.amounts import size
+from seismograd.amounts import size
 from seismograd.detectors.resources.memory_pressure import MemoryPressure
 from seismograd.records import Reading, Severity
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from seismograd.amounts import size
 from seismograd.detectors.wording import found
 from seismograd.records import Finding, Reading, Severity, Where
 
@@ -198,10 +199,10 @@ def _advice(facts: Mapping[str, Any], stage: str | None, part: float) -> list[st
 
 def _for_stage(facts: Mapping[str, Any], stage: str | None, part: float) -> list[str]:
     if stage == "reading":
-        size = _whole_size(facts)
-        known = f" (about {_size(size)} in all)" if size else ""
+        whole = _whole_size(facts)
+        known = f" (about {size(whole)} in all)" if whole else ""
         gain = f" without it, batches come up to {1 / max(1e-2, 1 - part):.0f}x as fast" if part < 0.99 else ""
-        if size is None or size < 8e9:
+        if whole is None or whole < 8e9:
             return [
                 f"Keep what has been read in memory{known}, after the first pass over it:{gain or ' no more waits'}."
             ]
@@ -224,14 +225,6 @@ def _whole_size(facts: Mapping[str, Any]) -> float | None:
     if trial is None or not trial["rounds"] or not samples or not facts["batch"]:
         return None
     return float(trial["rounds"][0]["bytes"]) / facts["batch"] * samples or None
-
-
-def _size(size: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"
 
 
 def _milliseconds(seconds: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seismograd.detectors.resources.amounts import size
+from seismograd.amounts import size
 
 _FAR = 10_000_000
 """A limit that is further away than so many steps is not counted down to."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from seismograd.detectors.resources.amounts import size
+from seismograd.amounts import size
 from seismograd.detectors.resources.leaks import advice, groups, reaches, the_holder
 from seismograd.detectors.resources.slopes import Slope, steady
 from seismograd.detectors.wording import found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from seismograd.detectors.resources.amounts import size
+from seismograd.amounts import size
 from seismograd.detectors.running import median
 from seismograd.detectors.wording import found
 from seismograd.records import Finding, Reading, Severity, Where

@@ -200,7 +200,7 @@ _CAUSES: dict[str, tuple[str, list[str]]] = {
     ),
     "unknown": (
         "what was different in them is not known, most of it was in `{phase}`, and the CPU was at work",
-        ["`with sg.profiling(...)` around a slow step shows what it does."],
+        ['`with sg.PyTorchDebugger().profiling(output_file="trace.json"):` around slow steps shows what they do.'],
     ),
 }
 """What else slow steps may have lost their time by; `stalled` is the machine's doing, and nobody is told."""

@@ -1,4 +1,4 @@
-"""Bytes as people write them."""
+"""Bytes as people write them. Standard library only."""
 
 from __future__ import annotations
 
