@@ -59,6 +59,7 @@ def test_explain_lists_every_finding_by_its_part_of_the_catalogue() -> None:
         "learning:",
         "loop:",
         "data:",
+        "resources:",
         "itself:",
     ]
     assert sorted(line.split()[0] for line in lines if line.startswith(" ")) == IDS

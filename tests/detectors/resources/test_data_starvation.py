@@ -50,7 +50,7 @@ def test_fires(lab):
     assert (
         "`num_workers=4` (now 0): 4.0x as many batches a second, measured on 16 batches" in finding.recommendations[0]
     )
-    assert "about 1 MB in all" in finding.recommendations[1]
+    assert "about 977 kB in all" in finding.recommendations[1]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from inspect import CO_OPTIMIZED
+from itertools import islice
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -109,16 +110,25 @@ def _parts(value: Any, variable: Variable) -> Iterator[tuple[Any, Variable]]:
                 if not key.startswith("_") or isinstance(part, Tensor):
                     yield part, Variable(f"{name}.{key}", variable.code, type(module), key)
     elif isinstance(value, dict):
-        for key in list(dict.keys(value))[:_MOST_ITEMS]:
-            part = f"[{key!r}]"
-            yield dict.__getitem__(value, key), _item(variable, part)
+        for key, part in list(islice(dict.items(value), _MOST_ITEMS)):
+            yield part, _item(variable, f"[{key!r}]" if isinstance(key, _PLAIN) else "[...]")
     elif isinstance(value, (list, tuple, deque)):
-        items: Sequence[Any] = list(value) if len(value) <= _MOST_ITEMS else list(value)[-_MOST_ITEMS:]
-        for at, part in enumerate(items, len(value) - len(items)):
+        length, items = _last_items(value)
+        for at, part in enumerate(items, length - len(items)):
             yield part, _item(variable, f"[{at}]")
     elif _is_users_object(value):
         for key, part in list(vars(value).items()):
             yield part, Variable(f"{variable.name}.{key}", variable.code, type(value), key)
+
+
+def _last_items(value: Any) -> tuple[int, Sequence[Any]]:
+    """How long it is, and the last of its items; as lists do it: one of the user's kind may load."""
+    if isinstance(value, list):
+        return list.__len__(value), list.__getitem__(value, slice(-_MOST_ITEMS, None))
+    if isinstance(value, tuple):
+        return tuple.__len__(value), tuple.__getitem__(value, slice(-_MOST_ITEMS, None))
+    last = list(islice(deque.__reversed__(value), _MOST_ITEMS))
+    return deque.__len__(value), last[::-1]
 
 
 def _item(variable: Variable, part: str) -> Variable:
