@@ -766,8 +766,6 @@ def test_memory_stays_bounded(level: str) -> None:
             tracemalloc.stop()
     grown = [later - earlier for earlier, later in pairwise(sizes)]
     assert min(grown) < 10 * 1024, f"{grown} bytes in 600 steps each: what fills up and stops grows in some only"
-        f"{grown} bytes in 600 steps each: what fills up and stops grows in some of them only"
-    )
 
 
 # -- workers and children ------------------------------------------------------------------------------------------
