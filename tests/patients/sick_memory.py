@@ -334,7 +334,8 @@ class Keeps(Dataset[tuple[Tensor, Tensor]]):
 @sick("memory-leak", slow=True)
 def a_list_in_the_workers() -> sg.TrainingDebugger:
     model, optimizer, x, y = parts()
-    loader = DataLoader(Keeps(x, y), batch_size=32, num_workers=1)
+    # Spawned, not forked: a fork of a process that ran many tests has room of what they freed, and does not grow.
+    loader = DataLoader(Keeps(x, y), batch_size=32, num_workers=1, multiprocessing_context="spawn")
     with sg.watch(model, optimizer, sinks=[]) as watch:
         for step, (xb, yb) in enumerate(loader):
             optimizer.zero_grad()
