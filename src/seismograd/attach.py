@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from seismograd.loop import Loop
-from seismograd.replay import folders
+from seismograd import folders
 from seismograd.replay.capture import Captures
 from seismograd.replay.recorder import Recorder
 

@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pack_sequence
 
 import seismograd as sg
 from seismograd.records import Origin, Reading, Where
-from seismograd.replay import folders
+from seismograd import folders
 from seismograd.replay.again import Capture, CaptureError, rerun
 from seismograd.replay.capture import MOST_CAPTURES, Captures
 from seismograd.replay.packing import Lost, Packer, Unpacker, lost_in

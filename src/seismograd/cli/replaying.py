@@ -17,7 +17,7 @@ import typer
 
 from seismograd.cli.mistakes import stop
 from seismograd.records import Finding, strict
-from seismograd.replay import folders
+from seismograd import folders
 
 if TYPE_CHECKING:
     from seismograd.replay.again import Capture, Replayed

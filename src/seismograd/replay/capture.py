@@ -27,7 +27,7 @@ import seismograd
 from seismograd.detectors.numerics.origins import FINDINGS
 from seismograd.places import Spot, is_users
 from seismograd.records import Origin, Reading, TensorStats, strict
-from seismograd.replay import folders
+from seismograd import folders
 from seismograd.replay.glue import Glue
 from seismograd.replay.numbers import is_bad
 from seismograd.replay.packing import Packer, UnstorableError

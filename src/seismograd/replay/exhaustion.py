@@ -22,7 +22,7 @@ from seismograd.onlookers.resources.variables import with_graph
 from seismograd.places import Spot, is_users, nearest
 from seismograd.probes.pack import Values
 from seismograd.probes.watched import Watched
-from seismograd.replay import folders
+from seismograd import folders
 from seismograd.replay.fitting import Pass, fit
 from seismograd.replay.recorder import Recorder
 from seismograd.replay.second_runs import module_names
