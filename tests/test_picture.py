@@ -13,7 +13,8 @@ from seismograd.detectors import DEFAULT
 from seismograd.judge import Judge
 from seismograd.records import Finding, Operand, Origin, Reading, Severity, Where
 from seismograd.reports.report import build_report
-from seismograd.reports.terminal import describe_evidence, render_finding, render_verdict
+from seismograd.reports.terminal import render_finding, render_verdict
+from seismograd.reports.words import describe_evidence
 
 CODE = "        h = torch.sqrt(h)"
 SQRT = Origin(

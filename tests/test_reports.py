@@ -20,7 +20,8 @@ import seismograd
 from seismograd.judge import ranked
 from seismograd.records import DebugLevel, Finding, Severity, Where
 from seismograd.reports.report import build_report, finding_of, read_report, write_report
-from seismograd.reports.terminal import describe_evidence, render_finding, render_verdict
+from seismograd.reports.terminal import render_finding, render_verdict
+from seismograd.reports.words import describe_evidence
 
 
 def finding(name: str, severity: str = "warning", step: int = 1, **more: Any) -> Finding:

@@ -42,8 +42,7 @@ def draw(finding: Finding, console: Console, width: int, style: str, brief: bool
     number = Text(f"{'' if where.line is None else where.line:>{left - 1}} | ", GUTTER)
     room = width - len(bar)
     indent = _INDENT if room >= 40 else 0
-    marked = _columns(finding.evidence)
-    code, start, length = _cut(where.code, marked, room - indent)
+    code, start, length = _cut(where.code, finding.evidence, room - indent)
     lines = [number + Text(" " * indent + code)]
     if length and not brief:
         lines.insert(0, Text(f"{' ' * left}|", GUTTER))
@@ -84,6 +83,20 @@ def _input(data: Mapping[str, Any], alone: bool) -> str:
     return ", ".join(words)
 
 
+def parts_of(code: str, evidence: Mapping[str, Any]) -> tuple[str, str, str]:
+    """The code without its indentation: what stands before the op, the op where its columns are known, what follows."""
+    start, end = _columns(evidence) or (0, 0)
+    before, op, after = (part.expandtabs(4) for part in (code[:start], code[start:end], code[end:].rstrip()))
+    before = before.lstrip()
+    if not before:
+        op = op.lstrip()
+    if not before and not op:
+        after = after.lstrip()
+    if not after:
+        op = op.rstrip()
+    return before, op, after
+
+
 def _columns(evidence: Mapping[str, Any]) -> tuple[int, int] | None:
     """Where the op stands in the code, if what is said of it can be."""
     columns = evidence.get("columns")
@@ -93,21 +106,13 @@ def _columns(evidence: Mapping[str, Any]) -> tuple[int, int] | None:
     return (start, end) if isinstance(start, int) and isinstance(end, int) and 0 <= start < end else None
 
 
-def _cut(code: str, marked: tuple[int, int] | None, room: int) -> tuple[str, int, int]:
+def _cut(code: str, evidence: Mapping[str, Any], room: int) -> tuple[str, int, int]:
     """The code without its indentation, in `room` columns, and the beginning and length of what is marked in it.
 
     What is cut off of a long line is what is far from the mark.
     """
     room = max(room, 1)
-    start, end = marked or (0, 0)
-    before, op, after = (part.expandtabs(4) for part in (code[:start], code[start:end], code[end:].rstrip()))
-    before = before.lstrip()
-    if not before:
-        op = op.lstrip()
-    if not before and not op:
-        after = after.lstrip()
-    if not after:
-        op = op.rstrip()
+    before, op, after = parts_of(code, evidence)
     if op and len(before) + len(op) + len(after) > room:
         kept = max(0, room - len(op) - min(len(after), room // 4))
         if kept < len(before):

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from seismograd.records import Finding, Reading, Severity, strict
-from seismograd.reports.terminal import describe_place
+from seismograd.reports.words import describe_place
 
 if TYPE_CHECKING:
     LoggerAdapter = logging.LoggerAdapter[logging.Logger]
