@@ -17,6 +17,7 @@ from seismograd.onlookers import ONLOOKERS
 from seismograd.onlookers.graph import Graph, Span
 from seismograd.onlookers.nested import tensors_in
 from seismograd.onlookers.onlooker import Onlooker
+from seismograd.onlookers.values.activations import units_table
 from seismograd.probes.pack import Fetch, Pack
 from seismograd.probes.watched import Watched
 from seismograd.records import Reading
@@ -191,7 +192,8 @@ class Lookout:
             if told:
                 facts[onlooker.topic] = told
         if facts:
-            self._take(Reading(step, rank=self._rank, facts=facts))
+            tables = {"activation": units_table(facts["activations"])} if "activations" in facts else {}
+            self._take(Reading(step, tensors=tables, rank=self._rank, facts=facts))
 
     def _tell(self, event: str, *args: Any, everyone: bool = False, **more: Any) -> None:
         if _transforms() is not None and not everyone:

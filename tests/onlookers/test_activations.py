@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import weakref
 
 import pytest
@@ -208,3 +209,25 @@ def test_units_that_are_alike(fill, alike, monkeypatch):
     torch.manual_seed(0)
     told = facts(ByHand(fill), lambda: torch.randn(16, 5), steps=6, monkeypatch=monkeypatch)
     assert told["sigmoid 1"]["alike"] is alike
+
+
+def test_the_shares_of_dead_and_saturated_units_are_a_table_over_layers(monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr("seismograd.lookout.ONLOOKERS", (Activations,))
+    model = nn.Sequential(nn.Linear(5, 10), nn.ReLU(), nn.Linear(10, 4), nn.Tanh(), nn.Linear(4, 1))
+    with torch.no_grad():
+        model[0].bias[:7] = -100.0
+        model[2].bias[:1] = 100.0
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    memory = sinks.Memory()
+    with sg.watch(model, optimizer, sinks=[memory]):
+        for _ in range(8):
+            optimizer.zero_grad()
+            model(torch.randn(32, 5)).square().mean().backward()
+            optimizer.step()
+    table = [reading.tensors["activation"] for reading in memory.readings if "activation" in reading.tensors][-1]
+    assert table.names == ("1", "3")
+    assert table.row("1")["dead"] == 0.7
+    assert table.row("3")["saturated"] == 0.25
+    assert math.isnan(table.row("1")["saturated"])
+    assert math.isnan(table.row("3")["dead"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from seismograd.onlookers.onlooker import Onlooker
 from seismograd.onlookers.values import units
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Watched
+from seismograd.records import TensorStats
 
 WINDOW = 256
 """A unit is dead when it fired on none of the last so many samples."""
@@ -174,6 +176,19 @@ class Activations(Onlooker):
         sent, self._sent = self._sent, []
         layers = [_tell(layer, values[f"activations/{at}"], told) for at, (layer, told) in enumerate(sent)]
         return {"window": WINDOW, "flat": FLAT, "layers": layers} if layers else None
+
+
+def units_table(told: Mapping[str, Any]) -> TensorStats:
+    """The same facts as a table over layers: the share of its units that are dead, and that are saturated.
+
+    NaN stands where a layer has no such units.
+    """
+    layers = {layer["name"]: layer for layer in told["layers"]}
+    columns = {
+        column: [layer[key] / layer["units"] if key in layer else math.nan for layer in layers.values()]
+        for column, key in (("dead", "dead"), ("saturated", "flat"))
+    }
+    return TensorStats(tuple(layers), columns)
 
 
 def _count(layer: _Layer, now: Tensor, samples: int) -> list[Tensor]:
