@@ -20,6 +20,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The folder in which runs are kept, also by the processes that a test starts."""
     folder = tmp_path / "seismograd-home"
     monkeypatch.setenv("SEISMOGRAD_HOME", str(folder))
+    monkeypatch.setenv("SEISMOGRAD_STORE", "off")  # what is about recorded runs names a store
     monkeypatch.delenv("SEISMOGRAD_CAPTURE", raising=False)
     monkeypatch.delenv("SEISMOGRAD_CAPTURE_LIMIT", raising=False)
     return folder

@@ -24,6 +24,7 @@ _HOME = {
     "LogLevel": "logger",
     "PyTorchDebugger": "debugger.desk",
     "Reading": "records",
+    "Run": "store.run",
     "Severity": "records",
     "StepProfiler": "steps",
     "TensorStats": "records",
@@ -46,6 +47,7 @@ _HOME = {
     "preflight": "preflight",
     "register_anomaly_hook": "steps",
     "replay": "replay",
+    "runs": "store.store",
     "validate_model_input": "guard",
     "watch": "training",
 }
@@ -67,6 +69,7 @@ __all__ = [
     "LogLevel",
     "PyTorchDebugger",
     "Reading",
+    "Run",
     "Severity",
     "StepProfiler",
     "TensorStats",
@@ -90,6 +93,7 @@ __all__ = [
     "preflight",
     "register_anomaly_hook",
     "replay",
+    "runs",
     "validate_model_input",
     "watch",
 ]
@@ -121,6 +125,8 @@ if TYPE_CHECKING:
         get_step_profiler,
         register_anomaly_hook,
     )
+    from seismograd.store.run import Run
+    from seismograd.store.store import runs
     from seismograd.training import TrainingDebugger, watch
 
 

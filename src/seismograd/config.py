@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from seismograd.protocols import Detector
@@ -14,7 +15,7 @@ from seismograd.protocols import Detector
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Defaults for a run: `level`, `budget`, ids to ignore, limits of detectors by id, whether bad steps are saved."""
+    """Defaults for a run: `level`, `budget`, ids to ignore, limits of detectors, whether bad steps are saved, store."""
 
     level: str | None = None
     budget: float | None = None
@@ -22,6 +23,7 @@ class Config:
     limits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     path: Path | None = None
     capture: bool = True
+    store: str | bool | None = None
 
     def apply(self, detectors: Iterable[Detector]) -> tuple[Detector, ...]:
         """`detectors` with the limits that the file sets; a limit of what does not exist is warned of."""
@@ -72,7 +74,7 @@ def find_config(start: Path | None = None) -> Config:
 def _parse(table: Any, path: Path) -> Config:
     if not isinstance(table, Mapping):
         raise ValueError(f"{path}: [tool.seismograd] is {table!r}, not a table")
-    known = {"level", "budget", "ignore", "limits", "capture"}
+    known = {"level", "budget", "ignore", "limits", "capture", "store"}
     unknown = sorted(set(table) - known)
     if unknown:
         raise ValueError(f"{path}: [tool.seismograd] has an unknown key {unknown[0]!r}: known are {sorted(known)}")
@@ -88,4 +90,7 @@ def _parse(table: Any, path: Path) -> Config:
     capture = table.get("capture", True)
     if not isinstance(capture, bool):
         raise ValueError(f"{path}: [tool.seismograd] capture is {capture!r}: it takes true or false")
-    return Config(table.get("level"), budget, tuple(ignore), limits, path, capture)
+    store = table.get("store")
+    if not isinstance(store, (str, bool, NoneType)):
+        raise ValueError(f"{path}: [tool.seismograd] store is {store!r}: it takes a path, a URL, true or false")
+    return Config(table.get("level"), budget, tuple(ignore), limits, path, capture, store)

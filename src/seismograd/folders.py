@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 JSON_FILE = "capture.json"
 TENSORS_FILE = "tensors.safetensors"
@@ -19,9 +20,36 @@ def home() -> Path:
     return Path(os.path.abspath(os.environ.get("SEISMOGRAD_HOME") or ".seismograd"))
 
 
+def made(base: Path, run: str) -> Path:
+    """The folder of a run, which is there from now on; what is in it is nobody's to commit."""
+    new = not base.exists()
+    folder = base / run
+    folder.mkdir(parents=True, exist_ok=True)
+    if new:
+        (base / ".gitignore").write_text("*\n", encoding="utf-8")
+    return folder
+
+
 def wanted() -> bool:
     """Whether captures are to be made, as far as the environment says."""
-    return os.environ.get("SEISMOGRAD_CAPTURE", "").strip().lower() not in ("0", "false", "no", "off")
+    return os.environ.get("SEISMOGRAD_CAPTURE", "").strip().lower() not in _OFF
+
+
+_OFF = ("0", "false", "no", "off")
+
+
+def store(asked: object = None) -> str | os.PathLike[str] | Literal[False]:
+    """Where runs are to be recorded: as asked, else as `SEISMOGRAD_STORE` says, else in the folder of all runs.
+
+    `False`: nowhere.
+    """
+    if asked is None or asked is True:
+        asked = os.environ.get("SEISMOGRAD_STORE", "").strip() or home()
+    if asked is False or (isinstance(asked, str) and asked.strip().lower() in _OFF):
+        return False
+    if not isinstance(asked, (str, os.PathLike)) or not os.fspath(asked):
+        raise TypeError(f"store is {asked!r}: it takes a folder, a .db file, a postgresql:// URL, or False for none")
+    return asked
 
 
 def folder_name(step: int, finding: str) -> str:

@@ -235,3 +235,22 @@ def rank() -> int:
         return int(os.environ.get("RANK") or 0)
     except ValueError:
         return 0
+
+
+def launcher() -> tuple[float, str] | None:
+    """Of several ranks: when the process that launched them began, and what tells the launch from others."""
+    try:
+        alone = int(os.environ.get("WORLD_SIZE") or 1) < 2
+    except ValueError:
+        alone = True
+    if alone:
+        return None
+    import psutil
+
+    parent = os.getppid()
+    try:
+        began = psutil.Process(parent).create_time()
+    except psutil.Error:
+        return None
+    told = [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")]
+    return began, " ".join([str(parent), str(began), *told])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import difflib
+import hashlib
+import itertools
 import math
 import os
 import sys
@@ -17,6 +19,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from seismograd import folders
 from seismograd.activations import ActivationMonitor
 from seismograd.config import Config, find_config
 from seismograd.detectors.insights import EXPLAINED, evidence_of
@@ -24,7 +27,7 @@ from seismograd.governor import Governor
 from seismograd.history import TrainingHistory, issues_of
 from seismograd.judge import Judge
 from seismograd.protocols import Detector, Sink
-from seismograd.records import DebugLevel, Finding, Reading, Severity, Where, rank
+from seismograd.records import DebugLevel, Finding, Reading, Severity, Where, launcher, rank
 from seismograd.reports.report import build_report
 from seismograd.stats.arrays import GradientStats, array_reading
 
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from seismograd.by_hand import ByHand
     from seismograd.loop import Loop
     from seismograd.replay.capture import Captures
+    from seismograd.store.recorder import Recorder
 
 _RESERVED = (
     *("loss", "val_loss", "grad/", "lr/", "time/", "memory/", "amp/", "weight_decay/"),
@@ -70,6 +74,7 @@ class TrainingDebugger:
         ignore: Iterable[str] | str = (),
         name: str | None = None,
         strict: bool = False,
+        store: Any = False,
         config: Config | None = None,
     ) -> None:
         config = find_config() if config is None else config
@@ -79,7 +84,7 @@ class TrainingDebugger:
             raise ValueError(f"budget {budget!r} is no share of a step: give a number above 0 and at most 1")
         self.governor = Governor(self._level, budget)
         self.strict = strict
-        self.id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
+        self.id = run_id()
         self.name = name or "run"
         self.rank = rank()
         self.events: deque[dict[str, Any]] = deque(maxlen=1000)
@@ -107,6 +112,8 @@ class TrainingDebugger:
         self.captures: Captures | None = None
         """What saves them, once a loop is followed."""
         self._sinks = _sinks(sinks)
+        self.recorder: Recorder | None = None
+        """What keeps the run in the store."""
         self._loop: Loop | None = None
         self._by_hand: tuple[Any, ByHand] | None = None
         self._broken: set[str] = set()
@@ -124,6 +131,7 @@ class TrainingDebugger:
         self._exit: dict[str, Any] = {"code": None, "exception": None}
         self._crashed = self._closed = False
         self._pid = os.getpid()
+        self._record(config.store if store is None else store)
 
     # -- the watch -----------------------------------------------------------------------------------------------
 
@@ -293,7 +301,7 @@ class TrainingDebugger:
                 "id": self.id,
                 "name": self.name,
                 "status": self.status,
-                "steps": self._counts["total_steps"] if self._loop is None else self._loop.step + 1,
+                "steps": self._steps(),
                 "level": self._level.value,
                 "started": self._started.isoformat(timespec="milliseconds"),
                 "ended": self._ended.isoformat(timespec="milliseconds") if self._ended else None,
@@ -316,6 +324,42 @@ class TrainingDebugger:
         return report
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _record(self, store: Any) -> None:
+        """Opens the record of the run, where one is wanted. It is a sink like others."""
+        where = folders.store(store)
+        if where is False:
+            return
+        from seismograd.store.about import about
+        from seismograd.store.recorder import Recorder
+        from seismograd.store.schema import limit_of, url_of
+
+        self.recorder = Recorder(
+            url_of(where),
+            self.id,
+            self.name,
+            rank=self.rank,
+            limit=limit_of(),
+            about=about,
+            state=self._state,
+            complain=lambda text: self.complain(text) if self.complain else _warn(text),
+        )
+        self._sinks.append(self.recorder)
+
+    def _state(self) -> dict[str, Any]:
+        """How the run is now, for its record. Called from another thread."""
+        return {
+            "status": self.status,
+            "level": self._level.value,
+            "budget": self.governor.budget,
+            "steps": self._steps(),
+            "summary": {**self.get_training_summary(), "last": dict(self._latest)},
+            "overhead": self._overhead(),
+            "performance": self._performance(),
+        }
+
+    def _steps(self) -> int:
+        return self._counts["total_steps"] if self._loop is None else self._loop.step + 1
 
     def _attach(self, loop: Loop) -> None:
         self._loop = loop
@@ -442,17 +486,21 @@ class TrainingDebugger:
         if self.complain is not None:
             self.complain(text)
             return
-        try:
-            warnings.warn(text, RuntimeWarning, stacklevel=4)
-        except Exception:  # the user turns warnings into errors: this one must not reach the loop
-            print(text, file=sys.stderr)  # noqa: T201
+        _warn(text)
+
+    def note(self, event_type: str, message: str, level: str = "info", **data: Any) -> None:
+        """Notes an event of the run, which its report and its record then tell."""
+        event = {"time": time.time(), "event_type": event_type, "message": message, **data}
+        self.events.append(event)
+        if self.recorder is not None:
+            self.recorder.write_event({**event, "level": level})
 
     def _note_capture(self, message: str) -> None:
-        self.events.append({"time": time.time(), "event_type": "capture", "message": message})
+        self.note("capture", message)
 
     def _blind(self, part: str, why: str) -> None:
         """Records that something could not be read from here on."""
-        self.events.append({"time": time.time(), "event_type": "blind_probe", "message": f"{part}: {why}"})
+        self.note("blind_probe", f"{part}: {why}", "warning")
         if "blind-probe" in self._ignored:
             return
         self._judge.add(
@@ -513,11 +561,12 @@ def watch(
       state is put back; the user's Python code does run twice. `False` turns it off.
     - `lag`: 0 judges a step before the optimizer changes the weights, 1 a step later, without ever waiting for the
       device. The default is 0 on a CPU and 1 on an accelerator.
+    - `store`: where the run is recorded: a folder, a `.db` file or a `postgresql://` URL; `.seismograd` in the working
+      directory without it, nowhere with `False`.
     - `strict`: errors inside Seismograd are raised instead of dropped.
     """
-    for what, value in (("recovery", recovery), ("store", store)):
-        if value is not None:
-            raise NotImplementedError(f"{what}={value!r}: this version cannot do that yet, leave it out")
+    if recovery is not None:
+        raise NotImplementedError(f"recovery={recovery!r}: this version cannot do that yet, leave it out")
     from seismograd import attach, patches
 
     named = attach.check_models(models)
@@ -528,7 +577,7 @@ def watch(
 
         sinks = (Console(), Logging())
     debugger = TrainingDebugger(
-        level, budget=budget, detectors=detectors, sinks=sinks, ignore=ignore, name=name, strict=strict
+        level, budget=budget, detectors=detectors, sinks=sinks, ignore=ignore, name=name, strict=strict, store=store
     )
     loop = attach.loop_for(debugger, named, found, lag=lag, scaler=scaler, loss_fn=loss_fn, replay=replay)
     debugger._attach(loop)
@@ -556,6 +605,26 @@ def _ignored(given: Iterable[str] | str, configured: Iterable[str], detectors: I
         hint = f": did you mean {close[0]!r}?" if close else ""
         warnings.warn(f"ignore={wrong!r} names no finding of this version{hint}", UserWarning, stacklevel=4)
     return ids
+
+
+_made = itertools.count()
+
+
+def run_id() -> str:
+    """A name for a run: when it began, and what tells it from others. The ranks of one launch find the same."""
+    parent = launcher()
+    if parent is None:
+        return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
+    began, key = parent
+    told = hashlib.sha256(f"{key} {next(_made)}".encode()).hexdigest()[:6]
+    return f"{datetime.fromtimestamp(began, UTC):%Y%m%d-%H%M%S}-{told}"
+
+
+def _warn(text: str) -> None:
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=5)
+    except Exception:  # the user turns warnings into errors: this one must not reach the loop
+        print(text, file=sys.stderr)  # noqa: T201
 
 
 def _exit_code(error: BaseException) -> int:

@@ -1,0 +1,470 @@
+"""A run as the store has it: readings, findings, events, captures, at any resolution."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from seismograd import folders
+from seismograd.judge import ranked
+from seismograd.records import Finding, Reading
+from seismograd.reports.report import build_report, finding_of
+from seismograd.store import codec, schema
+from seismograd.store.curves import FACTOR, Buckets, Series, joined
+from seismograd.store.layers import Heat, Samples, joined_samples
+from seismograd.store.texts import from_json, to_json
+
+if TYPE_CHECKING:
+    from seismograd.config import Config
+    from seismograd.protocols import Detector
+    from seismograd.store.comparing import Comparison
+    from seismograd.store.judging import Verdict
+    from seismograd.store.store import Store
+
+ALIVE = 5.0
+"""Seconds without a sign after which a run that has not ended counts as lost."""
+
+REQUESTS = ("level", "budget", "stop", "capture", "trace", "clear")
+
+_WORST = ("healthy", "warning", "critical", "crashed")
+
+Gap = tuple[int, int]
+
+
+class Run:
+    """One recorded run. What may change while it goes on is read when it is asked for; `refresh` reads the rest."""
+
+    def __init__(self, store: Store, row: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> None:
+        self._store = store
+        self._take(row, ranks)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id} {self.name!r}: {self.status}, {self.steps} steps>"
+
+    def _take(self, row: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> None:
+        self.id: str = row["id"]
+        self.name: str = row["name"]
+        self.about: dict[str, Any] = from_json(row["about"])
+        self.started = _moment(row["started"])
+        self._ranks = {each["rank"]: each for each in ranks}
+        self._states = {rank: from_json(each["state"]) for rank, each in self._ranks.items()}
+        self.ranks: list[int] = sorted(self._ranks)
+        ends = [each["ended"] for each in ranks]
+        self.ended = _moment(max(ends)) if ranks and all(end is not None for end in ends) else None
+        self.heartbeat = _moment(max((each["heartbeat"] for each in ranks), default=row["started"]))
+        self.batch = sum(each["batch"] for each in ranks)
+        self.bytes = sum(each["bytes"] for each in ranks)
+
+    def refresh(self) -> Run:
+        """Reads anew how the run is."""
+        fresh = self._store.run(self.id)
+        self.__dict__.update(fresh.__dict__)
+        return self
+
+    # -- how it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the first rank told last: level, budget, counts, what could not be recorded."""
+        return self._states[self.ranks[0]] if self.ranks else {}
+
+    @property
+    def status(self) -> str:
+        """`healthy`, `warning`, `critical` or `crashed`: that of the worst rank."""
+        return max(
+            (state.get("status", "healthy") for state in self._states.values()), key=_WORST.index, default="healthy"
+        )
+
+    @property
+    def level(self) -> str | None:
+        return self.state.get("level")
+
+    @property
+    def budget(self) -> float | None:
+        return self.state.get("budget")
+
+    @property
+    def steps(self) -> int:
+        return max((state.get("steps", 0) for state in self._states.values()), default=0)
+
+    @property
+    def live(self) -> bool:
+        """Whether it goes on."""
+        return self.ended is None and time.time() - self.heartbeat.timestamp() < ALIVE
+
+    @property
+    def lost(self) -> bool:
+        """Whether it broke off without an end: the process was killed, or the machine."""
+        return self.ended is None and not self.live
+
+    # -- scalars -----------------------------------------------------------------------------------------------------
+
+    def names(self, rank: int = 0) -> list[str]:
+        """The scalars that were ever read, in the order in which they came."""
+        return list(from_json(self._ranks[rank]["names"])) if rank in self._ranks else []
+
+    def series(
+        self,
+        names: str | Iterable[str],
+        start: int | None = None,
+        stop: int | None = None,
+        points: int | None = None,
+        rank: int = 0,
+    ) -> dict[str, Series]:
+        """Scalars from step `start` to step `stop`, both included, in at most about `points` points.
+
+        Without `points` it is the finest that is kept. Low and high of what a point stands for are always there.
+        """
+        wanted = [names] if isinstance(names, str) else list(names)
+        if points is not None and points < 1:
+            raise ValueError(f"points is {points!r}: it takes 1 or more")
+        with self._reading() as connection:
+            span = self._span(connection, rank, start, stop)
+            buckets = joined([]) if span is None else self._buckets(connection, wanted, span, points, rank)
+        if span is not None:
+            buckets = buckets.within(*span)
+        found = {}
+        for name in wanted:
+            if name in buckets.names:
+                series = buckets.series(name)
+                if len(series):
+                    found[name] = series
+        return found
+
+    def _span(self, connection: Connection, rank: int, start: int | None, stop: int | None) -> Gap | None:
+        ends = []
+        for table in (schema.segments, schema.buckets):
+            own = sa.select(sa.func.min(table.c.first), sa.func.max(table.c.last))
+            ends.append(connection.execute(own.where(table.c.run == self.id, table.c.rank == rank)).one())
+        first = [low for low, _ in ends if low is not None]
+        last = [high for _, high in ends if high is not None]
+        if not first:
+            return None
+        low = min(first) if start is None else max(start, min(first))
+        high = max(last) if stop is None else min(stop, max(last))
+        return (low, high) if low <= high else None
+
+    def _buckets(
+        self, connection: Connection, names: Sequence[str], span: Gap, points: int | None, rank: int
+    ) -> Buckets:
+        level, length = 0, span[1] - span[0] + 1
+        while points is not None and length // FACTOR ** (level + 1) >= points:
+            level += 1
+        gaps = [span]
+        parts: list[Buckets] = []
+        for each in (*range(level, -1, -1), *range(level + 1, 12)):
+            if not gaps:
+                break
+            found, gaps = self._rows(connection, names, gaps, each, rank)
+            parts += found
+        parts.sort(key=lambda part: int(part.first[0]))
+        whole = joined(parts)
+        if level:
+            whole = whole.folded(FACTOR**level)
+        return whole if points is None else whole.thinned(points)
+
+    def _rows(
+        self, connection: Connection, names: Sequence[str], gaps: list[Gap], level: int, rank: int
+    ) -> tuple[list[Buckets], list[Gap]]:
+        """What a level has of the spans that are still missing, and what is missing then."""
+        table = schema.segments if level == 0 else schema.buckets
+        data = table.c.scalars if level == 0 else table.c.data
+        missing = sa.or_(*(sa.and_(table.c.first <= stop, table.c.last >= start) for start, stop in gaps))
+        own = sa.select(table.c.first, table.c.last, data.label("data"))
+        own = own.where(table.c.run == self.id, table.c.rank == rank, missing).order_by(table.c.first)
+        if level:
+            own = own.where(table.c.level == level)
+        parts: list[Buckets] = []
+        for row in connection.execute(own):
+            try:
+                whole = Buckets.of_readings(row.data, names) if level == 0 else Buckets.unpack(row.data, names)
+            except codec.DamagedError:
+                continue  # what is coarser may have it
+            for start, stop in gaps:
+                part = whole.within(max(start, row.first), min(stop, row.last))
+                if len(part):
+                    parts.append(part)
+            gaps = _without(gaps, row.first, row.last)
+        return parts, gaps
+
+    # -- tensors -----------------------------------------------------------------------------------------------------
+
+    def tables(self, rank: int = 0) -> dict[str, list[str]]:
+        """The kinds of tensor statistics that were read, and the columns of each."""
+        return dict(from_json(self._ranks[rank]["tables"])) if rank in self._ranks else {}
+
+    def heat(
+        self,
+        kind: str,
+        column: str,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        samples: int = 200,
+        rank: int = 0,
+    ) -> Heat:
+        """One measure of all layers over steps, in at most `samples` columns: the greatest value of what each spans."""
+        if samples < 1:
+            raise ValueError(f"samples is {samples!r}: it takes 1 or more")
+        with self._reading() as connection:
+            span = self._span(connection, rank, start, stop)
+            if span is None:
+                return joined_samples([]).heat(kind, column)
+            gaps, parts = [span], []
+            sources = (schema.segments, schema.samples)
+            for table in sources if self._is_short(connection, span, rank) else reversed(sources):
+                found, gaps = self._layers(connection, (kind, column), gaps, table, rank)
+                parts += found
+        return joined_samples(parts).within(*span).thinned(samples).heat(kind, column)
+
+    def _is_short(self, connection: Connection, span: Gap, rank: int) -> bool:
+        """Whether the tables of the span can be read at full rate in no time."""
+        table = schema.segments.c
+        count = sa.select(sa.func.count()).where(table.run == self.id, table.rank == rank, table.tables.is_not(None))
+        within = count.where(table.first <= span[1], table.last >= span[0])
+        return (connection.execute(within).scalar() or 0) <= 16
+
+    def _layers(
+        self, connection: Connection, key: tuple[str, str], gaps: list[Gap], table: sa.Table, rank: int
+    ) -> tuple[list[Samples], list[Gap]]:
+        missing = sa.or_(*(sa.and_(table.c.first <= stop, table.c.last >= start) for start, stop in gaps or [(1, 0)]))
+        own = sa.select(table).where(table.c.run == self.id, table.c.rank == rank, missing).order_by(table.c.first)
+        if table is schema.segments:
+            own = own.where(table.c.tables.is_not(None))
+        parts = []
+        for row in connection.execute(own).mappings():
+            try:
+                if table is schema.segments:
+                    steps = codec.Blob(row["scalars"]).array("step")
+                    whole = Samples.of_readings(steps, row["tables"], key)
+                else:
+                    whole = Samples.unpack(row["data"], key)
+            except codec.DamagedError:
+                continue
+            parts += [whole.within(max(start, row["first"]), min(stop, row["last"])) for start, stop in gaps]
+            gaps = _without(gaps, row["first"], row["last"])
+        return parts, gaps
+
+    # -- whole readings ----------------------------------------------------------------------------------------------
+
+    def readings(
+        self, start: int | None = None, stop: int | None = None, rank: int | None = None, *, bare: bool = False
+    ) -> Iterator[Reading]:
+        """The readings that are kept whole, in their order; of one rank, or of one after another.
+
+        `bare`: also those of which all is left but their tables.
+        """
+        for each in self.ranks if rank is None else [rank]:
+            yield from self._readings(start, stop, each, bare)
+
+    def _readings(self, start: int | None, stop: int | None, rank: int, bare: bool) -> Iterator[Reading]:
+        table = schema.segments
+        own = sa.select(table.c.id).where(table.c.run == self.id, table.c.rank == rank)
+        if not bare:
+            own = own.where(table.c.whole)
+        if start is not None:
+            own = own.where(table.c.last >= start)
+        if stop is not None:
+            own = own.where(table.c.first <= stop)
+        with self._reading() as connection:
+            ids = connection.execute(own.order_by(table.c.first, table.c.id)).scalars().all()
+        for number in ids:  # one at a time: a long run is not held in memory
+            with self._reading() as connection:
+                row = connection.execute(sa.select(table).where(table.c.id == number)).mappings().first()
+            if row is None:
+                continue
+            for reading in codec.decode(row["scalars"], row["tables"], row["facts"]):
+                if (start is None or reading.step >= start) and (stop is None or reading.step <= stop):
+                    yield reading
+
+    @property
+    def whole(self) -> list[Gap]:
+        """The spans of steps, first and last, whose readings are kept whole on the first rank."""
+        table = schema.segments.c
+        own = sa.select(table.first, table.last).where(table.run == self.id, table.whole)
+        with self._reading() as connection:
+            rows = connection.execute(own.where(table.rank == min(self.ranks, default=0)).order_by(table.first)).all()
+        spans: list[Gap] = []
+        for first, last in rows:
+            if spans and first <= spans[-1][1] + 1:
+                spans[-1] = (spans[-1][0], max(last, spans[-1][1]))
+            else:
+                spans.append((first, last))
+        return spans
+
+    def kept(self, rank: int = 0) -> list[Span]:
+        """The spans of steps whose readings are kept, in order; those that are not `whole` have lost their tables."""
+        table = schema.segments.c
+        own = sa.select(table.first, table.last, table.whole).where(table.run == self.id, table.rank == rank)
+        with self._reading() as connection:
+            rows = connection.execute(own.order_by(table.first, table.id)).all()
+        spans: list[Span] = []
+        for first, last, whole in rows:
+            if spans and spans[-1].whole == whole and first <= spans[-1].stop + 1:
+                spans[-1] = Span(spans[-1].start, max(last, spans[-1].stop), whole=whole)
+            else:
+                spans.append(Span(first, last, whole=whole))
+        return spans
+
+    # -- what was told -----------------------------------------------------------------------------------------------
+
+    def findings(self, after: int | None = None) -> list[Finding]:
+        """What was found, in the order in which it should be read; with `after` what changed since that batch."""
+        table = schema.findings.c
+        own = sa.select(table.data).where(table.run == self.id).order_by(table.id)
+        if after is not None:
+            own = own.where(table.changed > after)
+        with self._reading() as connection:
+            return ranked(finding_of(from_json(data)) for data in connection.execute(own).scalars())
+
+    def events(
+        self,
+        after: int = 0,
+        *,
+        types: str | Iterable[str] | None = None,
+        level: str | None = None,
+        text: str | None = None,
+        limit: int | None = None,
+        rank: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """The events, the oldest first: of some types, of at least a level, with a text in their message."""
+        table = schema.events.c
+        own = sa.select(schema.events).where(table.run == self.id, table.id > after).order_by(table.id)
+        if types is not None:
+            own = own.where(table.event_type.in_([types] if isinstance(types, str) else list(types)))
+        if level is not None:
+            if level not in _LEVELS:
+                raise ValueError(f"level {level!r} is unknown: use one of {', '.join(map(repr, _LEVELS))}")
+            own = own.where(table.level.in_(_LEVELS[_LEVELS.index(level) :]))
+        if text:
+            own = own.where(table.message.icontains(text, autoescape=True))
+        if rank is not None:
+            own = own.where(table.rank == rank)
+        with self._reading() as connection:
+            rows = connection.execute(own.limit(limit)).mappings().all()
+        return [
+            {
+                "id": row["id"],
+                "timestamp": _moment(row["time"]).isoformat(timespec="milliseconds"),
+                "event_type": row["event_type"],
+                "message": row["message"],
+                "level": row["level"],
+                "rank": row["rank"],
+                "data": from_json(row["data"]),
+            }
+            for row in rows
+        ]
+
+    def captures(self) -> list[folders.Kept]:
+        """The bad steps that were saved, as far as they lie on this machine."""
+        home = self._store.home
+        return [] if home is None else folders.captures_in(home / self.id)
+
+    def report(self) -> dict[str, Any]:
+        """The report: the one that was written at the end, or one of what is there so far."""
+        stored = [from_json(self._ranks[rank]["report"]) for rank in self.ranks if self._ranks[rank]["report"]]
+        if len(stored) == 1 == len(self.ranks):
+            return dict(stored[0])
+        state = self.state
+        return build_report(
+            run={
+                "id": self.id,
+                "name": self.name,
+                "status": self.status,
+                "steps": self.steps,
+                "ranks": len(self.ranks),
+                "level": self.level,
+                "started": self.started.isoformat(timespec="milliseconds"),
+                "ended": None if self.ended is None else self.ended.isoformat(timespec="milliseconds"),
+                "overhead": state.get("overhead"),
+            },
+            findings=self.findings(),
+            summary=state.get("summary"),
+            events=self.events(limit=1000),
+            performance=state.get("performance"),
+        )
+
+    # -- judging -----------------------------------------------------------------------------------------------------
+
+    def check(
+        self,
+        detectors: Iterable[Detector] | None = None,
+        *,
+        ignore: Iterable[str] | str = (),
+        config: Config | None = None,
+    ) -> Verdict:
+        """Judges the stored readings again, with other detectors or limits if they are given.
+
+        Where readings are kept whole the verdict is that of the live run; elsewhere it says at what resolution.
+        """
+        from seismograd.store.judging import check
+
+        return check(self, detectors, ignore=ignore, config=config)
+
+    def compare(self, other: Run, *, rtol: float = 1e-5, atol: float = 0.0) -> Comparison:
+        """The first step, quantity and layer where this run and another part by more than the tolerance."""
+        from seismograd.store.comparing import compare
+
+        return compare(self, other, rtol=rtol, atol=atol)
+
+    # -- asking a live run -------------------------------------------------------------------------------------------
+
+    def ask(self, kind: str, value: Any = None) -> int:
+        """Asks something of the run while it goes on; the number of the request, under which its answer will stand."""
+        if kind not in REQUESTS:
+            raise ValueError(f"a run cannot be asked for {kind!r}: use one of {', '.join(map(repr, REQUESTS))}")
+        row = {"run": self.id, "kind": kind, "value": to_json(value), "created": time.time()}
+        with self._store.writing() as connection:
+            key = connection.execute(schema.requests.insert().values(row)).inserted_primary_key
+        assert key is not None
+        return int(key[0])
+
+    def requests(self) -> list[dict[str, Any]]:
+        """What was asked of the run, and what came of it."""
+        table = schema.requests
+        own = sa.select(table).where(table.c.run == self.id).order_by(table.c.id)
+        with self._reading() as connection:
+            rows = connection.execute(own).mappings().all()
+        return [
+            {
+                "id": row["id"],
+                "kind": row["kind"],
+                "value": from_json(row["value"]),
+                "created": _moment(row["created"]).isoformat(timespec="milliseconds"),
+                "taken": None if row["taken"] is None else _moment(row["taken"]).isoformat(timespec="milliseconds"),
+                "answer": row["answer"],
+            }
+            for row in rows
+        ]
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        with self._store.reading() as connection:
+            yield connection
+
+
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _without(gaps: list[Gap], first: int, last: int) -> list[Gap]:
+    """The spans without the steps `first` to `last`."""
+    left: list[Gap] = []
+    for start, stop in gaps:
+        if last < start or first > stop:
+            left.append((start, stop))
+            continue
+        if start < first:
+            left.append((start, first - 1))
+        if last < stop:
+            left.append((last + 1, stop))
+    return left

@@ -1,0 +1,19 @@
+"""JSON in the store: strict, with NaN and infinities as words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from seismograd.records import strict
+
+
+def to_json(value: Any) -> str:
+    """`value` as JSON that any database and any browser reads."""
+    return json.dumps(strict(value), allow_nan=False, separators=(",", ":")).replace(
+        "\\u0000", "\N{REPLACEMENT CHARACTER}"
+    )
+
+
+def from_json(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
