@@ -18,6 +18,7 @@ from seismograd.reports.report import build_report, finding_of
 from seismograd.store import codec, schema
 from seismograd.store.curves import FACTOR, Buckets, Series, joined
 from seismograd.store.layers import Heat, Samples, joined_samples
+from seismograd.store.spans import Span
 from seismograd.store.texts import from_json, to_json
 
 if TYPE_CHECKING:
@@ -431,6 +432,8 @@ class Run:
         own = sa.select(table).where(table.c.run == self.id).order_by(table.c.id)
         with self._reading() as connection:
             rows = connection.execute(own).mappings().all()
+            ends = connection.execute(sa.select(schema.ranks.c.ended).where(schema.ranks.c.run == self.id)).scalars().all()
+        nobody = "the run has ended" if ends and None not in ends else None
         return [
             {
                 "id": row["id"],
@@ -438,7 +441,7 @@ class Run:
                 "value": from_json(row["value"]),
                 "created": _moment(row["created"]).isoformat(timespec="milliseconds"),
                 "taken": None if row["taken"] is None else _moment(row["taken"]).isoformat(timespec="milliseconds"),
-                "answer": row["answer"],
+                "answer": row["answer"] or nobody,
             }
             for row in rows
         ]
