@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.optim import Optimizer
 
-from seismograd.loop import Loop
 from seismograd import folders
+from seismograd.loop import Loop
 from seismograd.replay.capture import Captures
 from seismograd.replay.recorder import Recorder
 
@@ -97,6 +97,7 @@ def loop_for(
         rank=debugger.rank,
         recorder=(recorder or Recorder()) if replay else None,
         capture=_captures(debugger) if replay else None,
+        errands=debugger.errands,
         **more,
     )
 
@@ -110,5 +111,6 @@ def _captures(debugger: TrainingDebugger) -> Captures | None:
             debugger.id,
             note=debugger._note_capture,
             is_theirs=lambda error: debugger.passes_on is not None and debugger.passes_on(error),
+            home=debugger.home,
         )
     return debugger.captures

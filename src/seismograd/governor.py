@@ -32,7 +32,7 @@ class Governor:
     def __init__(self, level: DebugLevel, budget: float | None = None) -> None:
         self.level = level
         self._grace = GRACE
-        self._asked = budget
+        self.budget = budget
         self.own = 0.0
         """Seconds spent by the watch, in all."""
         self.elapsed = 0.0
@@ -42,10 +42,21 @@ class Governor:
         self._step_own = self._step_tables = 0.0
         self._decided, self._next_table, self._waited = -1, 0, 0
         self.reads = self.takes_tables = True
+        self.insists = False
+        """Whether the next steps are read whatever they cost: somebody asked for it."""
 
     @property
     def budget(self) -> float:
+        """The share of the time; may be set while the run goes on, `None` for that of the level."""
         return BUDGETS[self.level] if self._asked is None else self._asked
+
+    @budget.setter
+    def budget(self, budget: float | None) -> None:
+        if budget is not None and (
+            isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0 < budget <= 1
+        ):
+            raise ValueError(f"budget {budget!r} is no share of a step: give a number above 0 and at most 1")
+        self._asked = None if budget is None else float(budget)
 
     @property
     def share(self) -> float:
@@ -80,7 +91,7 @@ class Governor:
             self.steps += 1
             self.read_steps += self.reads
             self._waited = 0 if self.reads else self._waited + 1
-            self.reads = self._floor_purse >= 0 or self._waited >= LONGEST_WAIT - 1
+            self.reads = self._floor_purse >= 0 or self._waited >= LONGEST_WAIT - 1 or self.insists
             self.takes_tables = self.reads and self._tables_are_due(step + 1)
 
     def drain(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from threading import get_ident
 from time import perf_counter
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from seismograd import patches
 from seismograd.by_hand import scalar
+from seismograd.errands import Errands
 from seismograd.governor import Governor
 from seismograd.lookout import Lookout
 from seismograd.memory import cuda_history
@@ -30,12 +31,13 @@ from seismograd.probes.watched import Watched
 from seismograd.reader import Measured, Moment, Reader, scale_of
 from seismograd.records import DebugLevel, Origin, Reading
 from seismograd.replay.exhaustion import Exhaustion
-from seismograd.replay.recorder import Call, Recorder
+from seismograd.replay.recorder import Call, Recorder, Step
 from seismograd.replay.replayer import Capture, Replayer
 from seismograd.replay.second_look import SecondLook
 from seismograd.stats.tensors import norms
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 _LONG_ACCUMULATION = 512
@@ -128,8 +130,9 @@ class Loop:
         evaluations: Evaluations | None = None,
         recorder: Recorder | None = None,
         capture: Capture | None = None,
+        errands: Errands,
     ) -> None:
-        self.governor = governor
+        self.governor, self._errands = governor, errands
         self._fail, self._blind = fail, blind
         self._given_scaler = scaler
         self._watched = Watched(models, optimizers, loose)
@@ -172,7 +175,7 @@ class Loop:
         self._step_began = perf_counter()
         self._seen_forward = self._unsettled = self._trains = False
         self._steps_by_itself = False  # a torch optimizer has stepped: so others may be expected to
-        self._busy = self._closed = self._asleep = False
+        self._busy = self._closed = self._asleep = self._leaves = False
         self._thread = get_ident()
         self._set_up = 0.0  # seconds that belong to setting up, not to the share of a step
         self._validation: Validation | Evaluations = evaluations or Validation(loss_fn)
@@ -311,6 +314,7 @@ class Loop:
     @_said
     @_safely
     def _leave(self) -> None:
+        self._leaves = True
         self._end_validation()
         if self._replayer is not None and (left := self._replayer.abandoned(ended=True)) is not None:
             self._reader.left_alone(self.step + 1, *left)
@@ -579,8 +583,13 @@ class Loop:
         self._optimizer_began = True
         self._timing.begin("optimizer")
 
-    @_safely
     def step_ended(self, optimizer: Optimizer) -> None:
+        self._step_ended(optimizer)
+        if self._errands.waiting and self._is_between_steps(optimizer):
+            self._do_errands()
+
+    @_safely
+    def _step_ended(self, optimizer: Optimizer) -> None:
         if patches.inside_backward() or optimizer not in self._watched.optimizers:
             return
         index = self._index(optimizer)
@@ -760,6 +769,8 @@ class Loop:
         if not self._unsettled:
             return
         self._unsettled = False
+        if self._errands.waiting and not self._leaves:
+            self._do_errands()
         now = perf_counter()
         seconds, self._step_began = now - self._step_began, now
         self.governor.stepped(self.step, seconds)
@@ -773,6 +784,23 @@ class Loop:
             self._watched.refresh()
         if not self.governor.reads and self._is_plain():
             self._asleep = True
+
+    def _is_between_steps(self, optimizer: Optimizer) -> bool:
+        """Whether a step of ours has just ended with that of the optimizer."""
+        if self._closed or self.awaits_step or get_ident() != self._thread or patches.inside_backward():
+            return False
+        return self._watched.holds(optimizer)
+
+    def _do_errands(self) -> None:
+        """What somebody asked for, between two steps; a stop leaves from here."""
+        began = perf_counter()
+        try:
+            self._errands.step_over()
+        except Exception as error:
+            self._fail("what was asked for", error)
+        finally:
+            if self._busy:
+                self._set_up += perf_counter() - began
 
     def _is_plain(self) -> bool:
         """One optimizer, and every step like the one before: such a loop need not be followed between readings."""
@@ -824,6 +852,16 @@ class Loop:
     def _account(self, seconds: float) -> None:
         """What is done once in a run belongs to setting up."""
         self._set_up += seconds
+
+    def with_step(self, reading: Reading, act: Callable[[Step, Mapping[str, nn.Module], Reading], T]) -> T | None:
+        """What `act` makes of the step that was just read; `None` if it was not recorded. It may raise."""
+        if self._replayer is None or self._closed:
+            return None
+        began = perf_counter()
+        try:
+            return self._replayer.with_step(reading, act)
+        finally:
+            self._set_up += perf_counter() - began
 
     def insight(self) -> dict[str, Any]:
         """How the gradient of the present step changes from module to module, and which samples carry its loss."""

@@ -23,6 +23,7 @@ from seismograd import folders
 from seismograd.activations import ActivationMonitor
 from seismograd.config import Config, find_config
 from seismograd.detectors.insights import EXPLAINED, evidence_of
+from seismograd.errands import Errands
 from seismograd.governor import Governor
 from seismograd.history import TrainingHistory, issues_of
 from seismograd.judge import Judge
@@ -32,6 +33,8 @@ from seismograd.reports.report import build_report
 from seismograd.stats.arrays import GradientStats, array_reading
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import ArrayLike
     from torch import Tensor, nn
 
@@ -79,10 +82,7 @@ class TrainingDebugger:
     ) -> None:
         config = find_config() if config is None else config
         self._level = DebugLevel.of(level or config.level or DebugLevel.ADVANCED)
-        budget = config.budget if budget is None else budget
-        if budget is not None and (isinstance(budget, bool) or not 0 < budget <= 1):
-            raise ValueError(f"budget {budget!r} is no share of a step: give a number above 0 and at most 1")
-        self.governor = Governor(self._level, budget)
+        self.governor = Governor(self._level, config.budget if budget is None else budget)
         self.strict = strict
         self.id = run_id()
         self.name = name or "run"
@@ -111,6 +111,10 @@ class TrainingDebugger:
         """Whether a bad step is saved, to be run again later."""
         self.captures: Captures | None = None
         """What saves them, once a loop is followed."""
+        self.home: Path | None = None
+        """The folder of all runs, if it is another than usual: what is saved of this one lies in it."""
+        self.errands = Errands(self)
+        """What is asked of the run from outside."""
         self._sinks = _sinks(sinks)
         self.recorder: Recorder | None = None
         """What keeps the run in the store."""
@@ -118,6 +122,7 @@ class TrainingDebugger:
         self._by_hand: tuple[Any, ByHand] | None = None
         self._broken: set[str] = set()
         self._counts = dict.fromkeys(("total_steps", "anomaly_steps", *_COUNTED), 0)
+        self._cleared = 0
         self.memory: deque[dict[str, float]] = deque(maxlen=128)
         self._next_memory, self._memory_gap = 0, 1
         self._times = dict.fromkeys(("readings", *_PHASES, *_WITHIN), 0.0)
@@ -143,6 +148,25 @@ class TrainingDebugger:
     @level.setter
     def level(self, level: DebugLevel | str) -> None:
         self._level = self.governor.level = DebugLevel.of(level)
+
+    @property
+    def budget(self) -> float:
+        """The share of the time that the watch may take; may be set while the run goes on, `None` for its level's."""
+        return self.governor.budget
+
+    @budget.setter
+    def budget(self, budget: float | None) -> None:
+        self.governor.budget = budget
+
+    @property
+    def loop(self) -> Loop | None:
+        """The loop that is followed; `None` while the run is told of its steps by hand."""
+        return self._loop
+
+    @property
+    def newest_step(self) -> int:
+        """The number of the newest step, read or not; -1 before the first."""
+        return self._last_step if self._loop is None else self._loop.step
 
     @property
     def findings(self) -> list[Finding]:
@@ -190,6 +214,7 @@ class TrainingDebugger:
         atexit.unregister(self.close)
         if os.getpid() != self._pid:  # a forked child leaves: the run is its parent's
             return
+        self.errands.close()
         if self._loop is not None:
             self._loop.close()
         self._by_hand = None
@@ -244,6 +269,8 @@ class TrainingDebugger:
         for name, values in (activations or {}).items():
             self.activation_monitor.record(name, values)
         self._take(reading)
+        if self.errands.waiting and self._loop is None:
+            self.errands.step_over()
 
     def monitor_training_step(self, model: nn.Module, loss: Tensor | float, step: int) -> dict[str, Any]:
         """Reads the gradients that `model` holds now, judges the step, and says what was seen at it."""
@@ -253,6 +280,8 @@ class TrainingDebugger:
             self._loop.flush()
         else:
             self._take(self._hand(model).read(loss, step, more=self._level is not DebugLevel.BASIC))
+            if self.errands.waiting:
+                self.errands.step_over()
         seen = [finding for finding in self._seen if finding.severity is not Severity.INFO]
         return {
             "step": step,
@@ -275,6 +304,12 @@ class TrainingDebugger:
             "gradient_explosion_rate": counts["gradient_explosions"] / steps,
             "gradient_vanishing_rate": counts["gradient_vanishing"] / steps,
         }
+
+    def clear(self) -> None:
+        """Starts the counters of `get_training_summary()` again; what was found and recorded stays."""
+        self._cleared += self._counts["total_steps"]
+        self._counts = dict.fromkeys(self._counts, 0)  # another one: the loop may be counting in the old
+        self._counted_at.clear()
 
     def quick_check(self) -> bool:
         """Whether the last steps look sound: no NaN, no exploding gradient, nothing critical."""
@@ -332,16 +367,20 @@ class TrainingDebugger:
             return
         from seismograd.store.about import about
         from seismograd.store.recorder import Recorder
-        from seismograd.store.schema import limit_of, url_of
+        from seismograd.store.schema import file_of, limit_of, url_of
 
+        url = url_of(where)
+        file = file_of(url)
+        self.home = None if file is None else file.parent
         self.recorder = Recorder(
-            url_of(where),
+            url,
             self.id,
             self.name,
             rank=self.rank,
             limit=limit_of(),
             about=about,
             state=self._state,
+            on_request=self.errands.ask,
             complain=lambda text: self.complain(text) if self.complain else _warn(text),
         )
         self._sinks.append(self.recorder)
@@ -359,7 +398,7 @@ class TrainingDebugger:
         }
 
     def _steps(self) -> int:
-        return self._counts["total_steps"] if self._loop is None else self._loop.step + 1
+        return self._cleared + self._counts["total_steps"] if self._loop is None else self._loop.step + 1
 
     def _attach(self, loop: Loop) -> None:
         self._loop = loop
@@ -397,6 +436,8 @@ class TrainingDebugger:
                 sink.write_reading(reading)
             except Exception as error:
                 self._drop(sink, error)
+        if self.errands.waiting:
+            self.errands.reading_came(reading)
 
     def _explained(self, finding: Finding) -> dict[str, Any]:
         """What a second run of the present step tells about a gradient that grows or fades."""
@@ -579,6 +620,7 @@ def watch(
     debugger = TrainingDebugger(
         level, budget=budget, detectors=detectors, sinks=sinks, ignore=ignore, name=name, strict=strict, store=store
     )
+    debugger.replays = replay
     loop = attach.loop_for(debugger, named, found, lag=lag, scaler=scaler, loss_fn=loss_fn, replay=replay)
     debugger._attach(loop)
     patches.listen(loop)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from seismograd import folders
 from seismograd.cli.mistakes import stop
 from seismograd.records import Finding, strict
-from seismograd import folders
 
 if TYPE_CHECKING:
     from seismograd.replay.again import Capture, Replayed
@@ -66,7 +66,7 @@ def replay(
         typer.echo(json.dumps(_told(capture, replayed, finding), indent=2, allow_nan=False))
     else:
         _show(capture, replayed, finding)
-    raise typer.Exit(0 if replayed.found else NOT_REPRODUCED)
+    raise typer.Exit(0 if replayed.found or _was_sound(capture) else NOT_REPRODUCED)
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
@@ -184,11 +184,20 @@ def _verdict(capture: Capture, replayed: Replayed) -> str:
     place = f"{stored.file}:{stored.line}" if stored.file else stored.module or "elsewhere"
     if replayed.same:
         return "the same origin as in the run"
+    if _was_sound(capture) and not replayed.found:
+        return "everything is finite, as in the run"
     if replayed.outside and replayed.origin.phase != "input":
         return "the model itself is clean: what went bad in the run was outside of it, and cannot be run again"
     if not replayed.found:
         return f"not reproduced: {replayed.origin.note or 'everything was finite this time'}"
     return f"another origin than in the run, where it was {place}" if capture.origin.phase else "found only now"
+
+
+def _was_sound(capture: Capture) -> bool:
+    """Whether nothing was wrong with the step: somebody asked for it."""
+    from seismograd.replay.capture import ASKED
+
+    return capture.finding == ASKED and not capture.origin.phase
 
 
 def _show(capture: Capture, replayed: Replayed, finding: Finding | None) -> None:

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 
 import seismograd
+from seismograd import folders
 from seismograd.detectors.numerics.origins import FINDINGS
 from seismograd.places import Spot, is_users
 from seismograd.records import Origin, Reading, TensorStats, strict
-from seismograd import folders
 from seismograd.replay.glue import Glue
 from seismograd.replay.numbers import is_bad
 from seismograd.replay.packing import Packer, UnstorableError
@@ -42,6 +42,9 @@ MOST_CAPTURES = 3
 
 LIMIT = 512
 """MiB: so large a capture may be, unless `SEISMOGRAD_CAPTURE_LIMIT` says otherwise."""
+
+ASKED, MOST_ASKED = "asked", 10
+"""What a capture is called that somebody asked for, and how many of one run there may be."""
 
 _LONGEST_SOURCE = 200_000
 
@@ -65,6 +68,7 @@ class Captures:
         self._home = home or folders.home()
         self._limit = _limit(note) if limit is None else limit
         self._kinds: set[str] = set()
+        self._asked = 0
 
     def __call__(self, step: Step, models: Mapping[str, nn.Module], reading: Reading, origin: Origin) -> Origin:
         """Saves the step if it is worth it; the origin then says where (`facts["capture"]`), or why not."""
@@ -88,13 +92,19 @@ class Captures:
             self._note(facts["capture_note"])
         return replace(origin, facts={**origin.facts, **facts})
 
+    def asked(self, step: Step, models: Mapping[str, nn.Module], reading: Reading) -> tuple[Path, list[str]]:
+        """Saves a step that somebody wants to have, sound or not: where it is, and what is not in it. It may raise."""
+        if self._asked >= MOST_ASKED:
+            raise ValueError(f"{MOST_ASKED} steps of this run were saved on request already")
+        origin = reading.origin or Origin("", note="everything was finite", sure=False)
+        taken = Snapshot(step, models, reading, origin, self._run)
+        path = self._save(taken, ASKED)
+        self._asked += 1
+        return path, taken.notes
+
     def _save(self, taken: Snapshot, kind: str) -> Path:
         packer, told = taken.packed(self._limit)
-        folder = self._home / self._run / folders.folder_name(taken.reading.step, kind)
-        new = not self._home.exists()
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        if new:
-            (self._home / ".gitignore").write_text("*\n", encoding="utf-8")  # training data is nobody's to commit
+        folder = folders.made(self._home, self._run) / folders.folder_name(taken.reading.step, kind)
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
         try:
             if packer is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from seismograd.replay.recorder import Recorder, Step
 from seismograd.replay.rewind import swapped
 from seismograd.replay.updates import blame_update
 
+T = TypeVar("T")
 Capture = Callable[[Step, Mapping[str, nn.Module], Reading, Origin], Origin]
 
 _MOST_INSIGHTS = 6
@@ -175,6 +176,17 @@ class Replayer:
             if self._capture is None or (self._lag and self._shadow is None):  # those weights are not the step's
                 return origin
             return self._capture(step, self._watched.models, reading, origin)
+
+    def with_step(self, reading: Reading, act: Callable[[Step, Mapping[str, nn.Module], Reading], T]) -> T | None:
+        """What `act` makes of the step of this reading, with the weights that it had; `None` if it was not recorded."""
+        step = self.recorder.before if self._lag else self.recorder.step
+        if not step.calls or not step.glues:
+            return None
+        if self._lag and self._shadow is None:
+            raise ValueError("readings come a step late (lag=1), and the weights are too large to be kept until then")
+        self.recorder.lines.disarm()
+        with swapped(self._shadow) if self._shadow is not None else nullcontext():
+            return act(step, self._watched.models, reading)
 
     def _origin(self, step: Step, reading: Reading) -> Origin:
         if self._lag and self._shadow is None:

@@ -47,6 +47,7 @@ class Options:
     replay: bool = True
     preflight: bool = False
     capture: bool = True
+    store: str | bool | None = None
     config: Config = field(default_factory=Config)
 
 
@@ -108,11 +109,13 @@ class Supervisor:
             ignore=options.ignore,
             name=self._script.name,
             sinks=sinks,
+            store=options.store,
             config=options.config,
         )
         debugger.complain = self._say
         debugger.passes_on = _is_the_scripts
         debugger.replays = options.replay
+        debugger.errands.stop = self.want_stop
         debugger.saves_steps = debugger.saves_steps and options.capture
         return debugger
 
@@ -208,7 +211,7 @@ class Supervisor:
         debuggers = self._debuggers()
         if self._scout is not None and self._scout.unwatched and debuggers:
             message = _unwatched(self._scout.unwatched)
-            debuggers[-1][0].events.append({"event_type": "not_watched", "message": message})
+            debuggers[-1][0].note("not_watched", message)
         for debugger, was_open in debuggers:
             if was_open or len(debuggers) == 1:
                 debugger.ended(exit_, crashed=crashed)
@@ -274,6 +277,9 @@ class Supervisor:
         display.print(render_verdict(report))
         if self._scout is not None and self._scout.unwatched and report["run"]["steps"]:
             self._say(f"seismograd: {_unwatched(self._scout.unwatched)}")
+        recorded = [each["run"]["id"] for each in report.get("runs", [report]) if each["run"].get("store")]
+        if recorded:
+            self._say(f"seismograd: recorded as {', '.join(recorded[:3])}: seismograd show last, seismograd ui")
 
 
 class _Stop:

@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from seismograd.records import Finding, Reading
@@ -45,8 +46,8 @@ class Batch:
 class Recorder:
     """A sink that keeps the run in a store. It never holds up the training, and never raises into it.
 
-    `state` tells how the run is (status, level, counts); `on_request` does what somebody asks for from outside, on the
-    thread of the recorder, and answers in a sentence.
+    `state` tells how the run is (status, level, counts); `on_request` is told, on the thread of the recorder, what
+    somebody asks for from outside, and how to answer in a sentence, at once or later, on any thread.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Recorder:
         limit: int = 200 * 1024 * 1024,
         about: Callable[[], Mapping[str, Any]] | None = None,
         state: Callable[[], Mapping[str, Any]] | None = None,
-        on_request: Callable[[str, Any], str] | None = None,
+        on_request: Callable[[str, Any, Callable[[str], None]], None] | None = None,
         complain: Callable[[str], None] | None = None,
     ) -> None:
         self.url, self.run, self.name, self.rank, self.limit = url, run, name, rank, limit
@@ -76,6 +77,7 @@ class Recorder:
         self._queue: deque[tuple[Reading, float]] = deque()
         self._findings: dict[tuple[Any, ...], Finding] = {}
         self._events: deque[dict[str, Any]] = deque(maxlen=10_000)
+        self._answers: deque[tuple[int, str]] = deque()
         self._report: dict[str, Any] | None = None
         self._wake = threading.Event()
         self._condition = threading.Condition()
@@ -156,13 +158,15 @@ class Recorder:
                 if now < retry and not ending and asked == self._done:
                     continue
                 writing = writing or self._open()
-                self._answer(writing)
-                if unwritten is None and (now >= due or self._findings or ending or asked > self._done):
+                self._hear(writing)
+                hurries = self._findings or self._answers or ending or asked > self._done
+                if unwritten is None and (now >= due or hurries):
                     unwritten = self._taken(final=ending)
                     due = now + PACE
                 if unwritten is not None:
                     writing.write(unwritten)
                     unwritten = None
+                self._reply(writing)
                 if self.trouble is not None:
                     self._events.append(_event("store_resumed", "the store can be written again"))
                 self.trouble, wait, retry = None, 1.0, 0.0
@@ -210,15 +214,27 @@ class Recorder:
             batch.report, self._report = self._report, None
         return batch
 
-    def _answer(self, writing: Writing) -> None:
+    def _hear(self, writing: Writing) -> None:
+        """What somebody asks of the run, told to whoever can do it."""
         if self.on_request is None:
             return
         for number, kind, value in writing.asked():
+            writing.took(number)
+            answer = partial(self._answer, number)
             try:
-                answer = self.on_request(kind, value)
+                self.on_request(kind, value, answer)
             except Exception as error:
-                answer = f"it failed: {type(error).__name__}: {error}"
-            writing.answered(number, answer)
+                answer(f"it failed: {type(error).__name__}: {error}")
+
+    def _answer(self, number: int, text: str) -> None:
+        self._answers.append((number, text))
+        self._wake.set()
+
+    def _reply(self, writing: Writing) -> None:
+        """Answers stand in the store when what they tell does."""
+        while self._answers:
+            writing.answered(*self._answers[0])
+            self._answers.popleft()
 
     def _troubled(self, error: Exception) -> None:
         from seismograd.store.schema import reason

@@ -138,6 +138,12 @@ class Run:
                     found[name] = series
         return found
 
+    def reach(self, rank: int = 0) -> int:
+        """The last step that is in the store; -1 if there is none."""
+        with self._reading() as connection:
+            span = self._span(connection, rank, None, None)
+        return -1 if span is None else span[1]
+
     def _span(self, connection: Connection, rank: int, start: int | None, stop: int | None) -> Gap | None:
         ends = []
         for table in (schema.segments, schema.buckets):
@@ -362,6 +368,20 @@ class Run:
             for row in rows
         ]
 
+    def last_event(self) -> int:
+        """The id of the last event; 0 if there is none."""
+        table = schema.events.c
+        with self._reading() as connection:
+            return connection.execute(sa.select(sa.func.max(table.id)).where(table.run == self.id)).scalar() or 0
+
+    def event_counts(self, since: float = 0.0) -> dict[tuple[str, str], int]:
+        """How many events of each type and level there are; with `since` from that time on."""
+        table = schema.events.c
+        own = sa.select(table.event_type, table.level, sa.func.count()).where(table.run == self.id, table.time >= since)
+        with self._reading() as connection:
+            rows = connection.execute(own.group_by(table.event_type, table.level)).all()
+        return {(kind, level): number for kind, level, number in rows}
+
     def captures(self) -> list[folders.Kept]:
         """The bad steps that were saved, as far as they lie on this machine."""
         home = self._store.home
@@ -369,7 +389,10 @@ class Run:
 
     def report(self) -> dict[str, Any]:
         """The report: the one that was written at the end, or one of what is there so far."""
-        stored = [from_json(self._ranks[rank]["report"]) for rank in self.ranks if self._ranks[rank]["report"]]
+        table = schema.ranks.c
+        own = sa.select(table.report).where(table.run == self.id, table.report.is_not(None)).order_by(table.rank)
+        with self._reading() as connection:
+            stored = [from_json(report) for report in connection.execute(own).scalars()]
         if len(stored) == 1 == len(self.ranks):
             return dict(stored[0])
         state = self.state
@@ -430,9 +453,10 @@ class Run:
         """What was asked of the run, and what came of it."""
         table = schema.requests
         own = sa.select(table).where(table.c.run == self.id).order_by(table.c.id)
+        ended = sa.select(schema.ranks.c.ended).where(schema.ranks.c.run == self.id)
         with self._reading() as connection:
             rows = connection.execute(own).mappings().all()
-            ends = connection.execute(sa.select(schema.ranks.c.ended).where(schema.ranks.c.run == self.id)).scalars().all()
+            ends = connection.execute(ended).scalars().all()
         nobody = "the run has ended" if ends and None not in ends else None
         return [
             {

@@ -287,12 +287,18 @@ class Writing:
             if row["taken"] is None or self._rank:
                 yield row["id"], row["kind"], from_json(row["value"])
 
+    def took(self, number: int) -> None:
+        self._tell(number, taken=time.time())
+
     def answered(self, number: int, answer: str) -> None:
+        self._tell(number, answer=answer)
+
+    def _tell(self, number: int, **values: Any) -> None:
         """The first rank speaks for all."""
         if self._rank == 0:
             with self._connected().begin() as connection:
                 mine = schema.requests.update().where(schema.requests.c.id == number)
-                connection.execute(mine.values(taken=time.time(), answer=answer))
+                connection.execute(mine.values(**values))
 
     # -- thinning ----------------------------------------------------------------------------------------------------
 
