@@ -119,6 +119,15 @@ def run(
             help="Save bad steps in .seismograd, for seismograd replay.",
         ),
     ] = True,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SEISMOGRAD_STORE",
+            metavar="PATH|URL|off",
+            help="Where the run is recorded: a folder, a .db file, or postgresql://...",
+            show_default=".seismograd",
+        ),
+    ] = None,
     quiet: Annotated[
         bool,
         typer.Option(
@@ -158,6 +167,8 @@ def run(
             config.apply(DEFAULT)
     except ValueError as error:
         stop(str(error))
+    if store is not None:
+        _check_store(store)
     options = Options(
         level=level,
         budget=budget,
@@ -169,9 +180,24 @@ def run(
         replay=replay,
         preflight=preflight,
         capture=capture,
+        store=store,
         config=config,
     )
     then.append(partial(start, what, options))
+
+
+def _check_store(store: str) -> None:
+    """Says what is wrong with the address before the script starts."""
+    from seismograd import folders
+
+    where = folders.store(store)
+    if where is not False:
+        from seismograd.store.schema import StoreError, url_of
+
+        try:
+            url_of(where)
+        except StoreError as error:
+            stop(str(error))
 
 
 def _known_ids(given: list[str]) -> tuple[str, ...]:
