@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import seismograd
-from seismograd.cli import replaying, running
+from seismograd.cli import replaying, running, serving
 from seismograd.cli.mistakes import stop, writable
 
 app = typer.Typer(
@@ -52,6 +52,7 @@ def about(
 
 app.command(cls=running.UpToTheScript)(running.run)
 app.command()(replaying.replay)
+app.command()(serving.ui)
 
 
 @app.command()

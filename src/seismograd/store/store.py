@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +17,12 @@ from sqlalchemy.exc import DBAPIError
 
 from seismograd import folders
 from seismograd.store import schema
-from seismograd.store.run import Run
+from seismograd.store.run import ALIVE, Run
 from seismograd.store.schema import StoreError
+
+
+_ALL_BUT_REPORT = [column for column in schema.ranks.c if column.name != "report"]
+"""A report may be large, and few ask for it."""
 
 
 class NoRunError(StoreError):
@@ -57,6 +62,26 @@ class Store:
         """How many runs there are."""
         with self.reading() as connection:
             return connection.execute(sa.select(sa.func.count()).select_from(schema.runs)).scalar_one()
+
+    def live(self) -> list[Run]:
+        """The runs that go on, newest first."""
+        table, own = schema.ranks.c, schema.runs
+        alive = sa.select(table.run).where(table.ended.is_(None), table.heartbeat > time.time() - ALIVE)
+        newest = sa.select(own).where(own.c.id.in_(alive)).order_by(own.c.started.desc(), own.c.id.desc())
+        with self.reading() as connection:
+            return [run for run in self._made(connection, connection.execute(newest).mappings().all()) if run.live]
+
+    def severities(self, runs: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
+        """How many findings of each severity the runs have; those without any are left out."""
+        table = schema.findings.c
+        own = sa.select(table.run, table.severity, sa.func.count()).group_by(table.run, table.severity)
+        if runs is not None:
+            own = own.where(table.run.in_(runs))
+        found: dict[str, dict[str, int]] = {}
+        with self.reading() as connection:
+            for run, severity, number in connection.execute(own):
+                found.setdefault(run, {})[severity] = number
+        return found
 
     def run(self, name: str = "last") -> Run:
         """The run with this id, or whose id begins so, or the newest of this name; `last` is the newest of all."""
@@ -127,7 +152,7 @@ class Store:
         ids = [row["id"] for row in rows]
         found: dict[str, list[Any]] = {number: [] for number in ids}
         for at in range(0, len(ids), 500):
-            own = sa.select(table).where(table.c.run.in_(ids[at : at + 500])).order_by(table.c.rank)
+            own = sa.select(*_ALL_BUT_REPORT).where(table.c.run.in_(ids[at : at + 500])).order_by(table.c.rank)
             for rank in connection.execute(own).mappings():
                 found[rank["run"]].append(rank)
         return [Run(self, row, found[row["id"]]) for row in rows]

@@ -1,0 +1,74 @@
+"""The store that is served. It may not be there yet when the server starts, and may go away and come back."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+
+from fastapi import Request
+
+from seismograd.store import NoRunError, Run, Store, open_store
+from seismograd.store.schema import file_of, shown, url_of
+
+
+class Shelf:
+    """Opens the store when it is first asked for something."""
+
+    def __init__(self, where: str | os.PathLike[str] | None = None) -> None:
+        self._where = where
+        self._url = url_of(where)
+        self.shown = shown(self._url)
+        self._lock = threading.Lock()
+        self._store: Store | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever recorded there."""
+        file = file_of(self._url)
+        return file is not None and not file.is_file()
+
+    def open(self) -> Store:
+        """The store; a `StoreError` says what is in the way."""
+        with self._lock:
+            if self.is_empty:
+                self._forget()
+            if self._store is None:
+                self._store = open_store(self._where)
+            return self._store
+
+    def runs(self, limit: int | None = None, offset: int = 0) -> list[Run]:
+        """Runs, newest first; none where there is no store yet."""
+        return [] if self.is_empty else self.open().runs(limit, offset)
+
+    def count(self) -> int:
+        return 0 if self.is_empty else self.open().count()
+
+    def live(self) -> list[Run]:
+        """The runs that go on."""
+        return [] if self.is_empty else self.open().live()
+
+    def severities(self, runs: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
+        """How many findings of each severity runs have."""
+        return {} if self.is_empty else self.open().severities(runs)
+
+    def run(self, name: str) -> Run:
+        """The run of that id, or how it begins, or `last`."""
+        if self.is_empty:
+            raise NoRunError(f"there is no run {name!r}: nothing is recorded in {self.shown} yet")
+        return self.open().run(name)
+
+    def close(self) -> None:
+        with self._lock:
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+
+def shelf_of(request: Request) -> Shelf:
+    """The shelf of the app that is asked."""
+    shelf: Shelf = request.app.state.shelf
+    return shelf
