@@ -117,17 +117,23 @@ def remarks(finding: Finding, brief: bool = False) -> Iterable[tuple[str, str]]:
 
 def describe_evidence(evidence: Mapping[str, Any]) -> str:
     """The evidence in one line: `norm=3.2e+08, limit=100`. What the picture of an origin tells is left out."""
+    return ", ".join(f"{name}={describe_value(value)}" for name, value in evidence_left(evidence).items())
+
+
+def evidence_left(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """The evidence that message, place, picture and notes do not tell already."""
     told = _TOLD_ELSEWHERE | DRAWN if "origin" in evidence else _TOLD_ELSEWHERE
-    return ", ".join(f"{name}={_value(value)}" for name, value in evidence.items() if name not in told)
+    return {name: value for name, value in evidence.items() if name not in told}
 
 
-def _value(value: Any) -> str:
+def describe_value(value: Any) -> str:
+    """One value of the evidence; of long lists the beginning."""
     if isinstance(value, float):
         return f"{value:.4g}" if math.isfinite(value) else str(strict(value))
     if isinstance(value, Mapping):
-        return "{" + _few([f"{key}: {_value(item)}" for key, item in value.items()]) + "}"
+        return "{" + _few([f"{key}: {describe_value(item)}" for key, item in value.items()]) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + _few([_value(item) for item in value]) + "]"
+        return "[" + _few([describe_value(item) for item in value]) + "]"
     return " ".join(str(value).split())
 
 

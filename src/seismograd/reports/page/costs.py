@@ -1,0 +1,162 @@
+"""Where the time of a step goes, and what memory the run takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from seismograd.amounts import duration
+from seismograd.reports.page.curves import HIGH, WIDE, Mark, chart, line_of, line_through, svg, x_labels
+from seismograd.reports.page.markup import Html, data, joined, prose, tag
+from seismograd.reports.page.material import Material
+from seismograd.reports.page.scale import Scale, step_ticks, steps_scale
+
+PHASES = ("data", "forward", "backward", "optimizer", "evaluation", "checkpoint", "logging", "rest", "watch")
+_WORDS = {
+    "data": "waiting for data",
+    "rest": "everything else",
+    "watch": "Seismograd",
+    "optimizer": "optimizer step",
+}
+_MEMORY = {
+    "memory/rss": "whole process",
+    "memory/own": "of its own",
+    "memory/allocated": "device, allocated",
+    "memory/reserved": "device, reserved",
+    "memory/peak": "device, peak",
+}
+_BINS = 120
+
+Floats = NDArray[np.float64]
+
+
+def time_figure(material: Material) -> Html | None:
+    """The phases of a step: what they take on average, and over the steps if those are known."""
+    performance = material.report.get("performance") or {}
+    means = {phase: _number(value) for phase, value in (performance.get("seconds") or {}).items()}
+    areas = _areas(material)
+    if areas is not None:
+        means = {phase: float(np.nanmean(values)) for phase, values in areas[1].items()}
+    means = {phase: means[phase] for phase in PHASES if means.get(phase, 0.0) > 0}
+    whole = sum(means.values())
+    if not whole:
+        return None
+    rows = [
+        tag(
+            "tr",
+            tag("th", _WORDS.get(phase, phase), scope="row", cls=f"p{PHASES.index(phase) + 1}"),
+            tag(
+                "td",
+                tag(
+                    "span",
+                    tag("i", style=f"width:{seconds / whole:.1%}", cls=f"p{PHASES.index(phase) + 1}"),
+                    cls="bar",
+                    aria_hidden="true",
+                ),
+            ),
+            tag("td", duration(seconds), cls="value"),
+            tag("td", f"{seconds / whole:.0%}", cls="value"),
+        )
+        for phase, seconds in means.items()
+    ]
+    dearest = max(means, key=means.__getitem__)
+    told = f"A step takes {duration(whole)} on average; most of it is {_WORDS.get(dearest, dearest)} ({means[dearest] / whole:.0%})."
+    rate = performance.get("steps_per_second")
+    if isinstance(rate, (int, float)):
+        told += f" That is {rate:.3g} steps a second, with all that lies between them."
+    if (stalled := _number(performance.get("stalled"))) > 0.01 * whole:
+        told += f" In {duration(stalled)} of it the process was kept from running."
+    parts = [tag("div", tag("h4", "Time of a step by phase"), cls="chart-head")]
+    if areas is not None:
+        parts.append(_stack(*areas))
+    parts.append(tag("table", tag("tbody", joined(rows)), cls="phases"))
+    parts.append(tag("figcaption", prose(told)))
+    if areas is not None:
+        parts.append(_numbers(*areas))
+    return tag("figure", *parts, cls="chart time", role="group")
+
+
+def memory_figure(material: Material, marks: Sequence[Mark]) -> Html | None:
+    """The memory of the process, and of the device if there is one."""
+    series = material.series(_MEMORY)
+    lines = [line_of(_MEMORY[name], each) for name, each in series.items()]
+    if not lines:
+        kept = [each for each in material.report.get("memory") or () if isinstance(each, Mapping)]
+        for name, label in _MEMORY.items():
+            points = [(each["step"], _number(each[name])) for each in kept if name in each and "step" in each]
+            if points:
+                lines.append(line_through(label, *zip(*points, strict=True)))
+    if not lines:
+        return None
+    return chart("Memory", lines, unit="bytes", marks=marks, decades=None)
+
+
+def _areas(material: Material) -> tuple[Floats, dict[str, Floats]] | None:
+    """Seconds of each phase over spans of steps; a phase that a step did not have took none of its time."""
+    series = material.series(["time/step", *(f"time/{phase}" for phase in PHASES)])
+    steps = series.pop("time/step", None)
+    if steps is None or len(steps.steps) < 2 or not series:
+        return None
+    count = min(_BINS, len(steps.steps))
+    edges = np.linspace(float(steps.first[0]), float(steps.steps[-1]) + 1, count + 1)
+
+    def summed(each: Any, values: Floats) -> Floats:
+        middle = (np.asarray(each.first, np.float64) + each.steps) / 2
+        return np.histogram(middle, edges, weights=np.nan_to_num(values))[0]
+
+    readings = summed(steps, steps.count.astype(np.float64))
+    there = readings > 0
+    areas = {
+        name.removeprefix("time/"): (summed(each, each.mean * (each.count - each.bad)) / np.maximum(readings, 1))[there]
+        for name, each in series.items()
+    }
+    areas = {phase: areas[phase] for phase in PHASES if phase in areas and areas[phase].any()}
+    return (edges[:-1][there], areas) if areas and there.sum() > 1 else None
+
+
+def _stack(steps: Floats, areas: Mapping[str, Floats]) -> Html:
+    across, up = steps_scale(float(steps[0]), float(steps[-1])), _height(areas)
+    x = across.at(steps) * WIDE
+    parts = [tag("path", d="".join(f"M0 {(1 - place) * HIGH:.1f}H{WIDE}" for place, _ in up.ticks(4)), cls="grid")]
+    below = np.zeros(len(steps))
+    for phase, values in areas.items():
+        above = below + values
+        over = [f"{a:.1f} {(1 - b) * HIGH:.1f}" for a, b in zip(x, up.at(above), strict=True)]
+        under = [f"{a:.1f} {(1 - b) * HIGH:.1f}" for a, b in zip(x[::-1], up.at(below)[::-1], strict=True)]
+        parts.append(tag("path", d="M" + "L".join(over + under) + "Z", cls=f"area p{PHASES.index(phase) + 1}"))
+        below = above
+    y = tag(
+        "div",
+        *(tag("span", text, style=f"bottom:{place:.2%}") for place, text in up.ticks(4)),
+        cls="y",
+        aria_hidden="true",
+    )
+    foot = tag("div", *x_labels(step_ticks(across)), tag("b", "step"), cls="x", aria_hidden="true")
+    plot = tag("div", svg(*parts), cls="plot")
+    return tag("div", y, plot, foot, cls="axes", data_chart=True, aria_label="Time of a step over steps")
+
+
+def _height(areas: Mapping[str, Floats]) -> Scale:
+    """Up to what nearly all steps take: one long step would press the others flat."""
+    whole = np.sum(list(areas.values()), axis=0)
+    usual = float(np.quantile(whole, 0.98))
+    return Scale(0.0, max(min(float(whole.max()), 2 * usual), 1e-9) * 1.05, unit="seconds")
+
+
+def _numbers(steps: Floats, areas: Mapping[str, Floats]) -> Html:
+    across, up = steps_scale(float(steps[0]), float(steps[-1])), _height(areas)
+    x = steps.round().astype(int).tolist()
+    lines = [
+        {"label": _WORDS.get(phase, phase), "x": x, "v": [float(f"{value:.3g}") for value in values.tolist()]}
+        for phase, values in areas.items()
+    ]
+    return data(
+        {"x": [across.low, across.high], "y": [up.low, up.high, 0], "unit": "seconds", "stack": 1, "lines": lines}
+    )
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and np.isfinite(value) else 0.0
