@@ -101,7 +101,11 @@ def finding_of(data: Mapping[str, Any]) -> Finding:
 
 def write_report(report: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
     """Writes the report to `path`, whole or not at all, and makes its folder; an `OSError` says what is in the way."""
-    text = json.dumps(strict(report), indent=2, allow_nan=False) + "\n"
+    return write_whole(json.dumps(strict(report), indent=2, allow_nan=False) + "\n", path)
+
+
+def write_whole(text: str, path: str | os.PathLike[str], what: str = "report") -> Path:
+    """Writes the text to `path`, whole or not at all, and makes its folder; an `OSError` says what is in the way."""
     target = Path(os.path.realpath(path))
     try:
         given = Path(path)
@@ -120,7 +124,7 @@ def write_report(report: Mapping[str, Any], path: str | os.PathLike[str]) -> Pat
     except OSError as error:
         reason = error.strerror or error
         raise OSError(
-            f"the report cannot be written to {os.fspath(path)!r} ({reason}): give a path to a file in a folder "
+            f"the {what} cannot be written to {os.fspath(path)!r} ({reason}): give a path to a file in a folder "
             "that can be written"
         ) from error
     return Path(path)
