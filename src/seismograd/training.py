@@ -78,6 +78,7 @@ class TrainingDebugger:
         name: str | None = None,
         strict: bool = False,
         store: Any = False,
+        notify: Any = None,
         config: Config | None = None,
     ) -> None:
         config = find_config() if config is None else config
@@ -122,9 +123,8 @@ class TrainingDebugger:
         self._by_hand: tuple[Any, ByHand] | None = None
         self._broken: set[str] = set()
         self._counts = dict.fromkeys(("total_steps", "anomaly_steps", *_COUNTED), 0)
-        self._cleared = 0
         self.memory: deque[dict[str, float]] = deque(maxlen=128)
-        self._next_memory, self._memory_gap = 0, 1
+        self._next_memory, self._memory_gap, self._cleared = 0, 1, 0
         self._times = dict.fromkeys(("readings", *_PHASES, *_WITHIN), 0.0)
         self._traps: list[dict[str, Any]] = []
         self._counted_at: dict[str, int] = {}
@@ -136,6 +136,7 @@ class TrainingDebugger:
         self._exit: dict[str, Any] = {"code": None, "exception": None}
         self._crashed = self._closed = False
         self._pid = os.getpid()
+        self._tell_others(config.notify if notify is None else notify, config.notify_on)
         self._record(config.store if store is None else store)
 
     # -- the watch -----------------------------------------------------------------------------------------------
@@ -342,6 +343,7 @@ class TrainingDebugger:
                 "ended": self._ended.isoformat(timespec="milliseconds") if self._ended else None,
                 "exit": self._exit,
                 "overhead": self._overhead(),
+                **({} if self.recorder is None else {"store": self.recorder.told()}),
             },
             findings=findings,
             summary={**self.get_training_summary(), "last": self._latest},
@@ -359,6 +361,16 @@ class TrainingDebugger:
         return report
 
     # -- inside --------------------------------------------------------------------------------------------------
+
+    def _tell_others(self, notify: Any, severity: str) -> None:
+        """Opens the ways to those who want to hear of findings; of several ranks the first speaks."""
+        if notify and not self.rank:
+            from seismograd.sinks.notify import notifiers
+
+            self._sinks += notifiers(notify, severity)
+        for sink in self._sinks:
+            if hasattr(sink, "begin"):
+                sink.begin({"id": self.id, "name": self.name}, self.note, self._say)
 
     def _record(self, store: Any) -> None:
         """Opens the record of the run, where one is wanted. It is a sink like others."""
@@ -381,7 +393,7 @@ class TrainingDebugger:
             about=about,
             state=self._state,
             on_request=self.errands.ask,
-            complain=lambda text: self.complain(text) if self.complain else _warn(text),
+            complain=self._say,
         )
         self._sinks.append(self.recorder)
 
@@ -524,10 +536,13 @@ class TrainingDebugger:
         self._broken.add(part)
         self._blind(part, f"{type(error).__name__}: {error}")
         text = f"seismograd: {part} failed, training goes on without it ({type(error).__name__}: {error})"
+        self._say(text)
+
+    def _say(self, text: str) -> None:
         if self.complain is not None:
             self.complain(text)
-            return
-        _warn(text)
+        else:
+            _warn(text)
 
     def note(self, event_type: str, message: str, level: str = "info", **data: Any) -> None:
         """Notes an event of the run, which its report and its record then tell."""
@@ -582,6 +597,7 @@ def watch(
     recovery: Any = None,
     replay: bool = True,
     store: Any = None,
+    notify: Any = None,
     name: str | None = None,
     strict: bool = False,
     lag: int | None = None,
@@ -604,6 +620,8 @@ def watch(
       device. The default is 0 on a CPU and 1 on an accelerator.
     - `store`: where the run is recorded: a folder, a `.db` file or a `postgresql://` URL; `.seismograd` in the working
       directory without it, nowhere with `False`.
+    - `notify`: who is told of findings while the run goes on: a webhook's address (`https://...`), a function that
+      takes a finding, or several; `seismograd.sinks.notify.Notify(to, severity)` says from which severity on.
     - `strict`: errors inside Seismograd are raised instead of dropped.
     """
     if recovery is not None:
@@ -618,7 +636,15 @@ def watch(
 
         sinks = (Console(), Logging())
     debugger = TrainingDebugger(
-        level, budget=budget, detectors=detectors, sinks=sinks, ignore=ignore, name=name, strict=strict, store=store
+        level,
+        budget=budget,
+        detectors=detectors,
+        sinks=sinks,
+        ignore=ignore,
+        name=name,
+        strict=strict,
+        store=store,
+        notify=notify,
     )
     debugger.replays = replay
     loop = attach.loop_for(debugger, named, found, lag=lag, scaler=scaler, loss_fn=loss_fn, replay=replay)

@@ -108,6 +108,12 @@ class Recorder:
         """An event of the run: `event_type`, `message`, perhaps `level`, `timestamp` and `data`."""
         self._events.append({"time": time.time(), **event})
 
+    def told(self) -> dict[str, Any]:
+        """Where the run is recorded, and what of it could not be: for the report."""
+        from seismograd.store.schema import shown
+
+        return {"address": shown(self.url), "thinned": self.thinned, "missing": self.lost}
+
     def flush(self, timeout: float = PATIENCE) -> bool:
         """Waits until everything handed over so far is in the store; whether it is."""
         if os.getpid() != self._pid or not self._thread.is_alive():
