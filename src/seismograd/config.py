@@ -11,6 +11,7 @@ from types import NoneType
 from typing import Any
 
 from seismograd.protocols import Detector
+from seismograd.records import Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class Config:
     path: Path | None = None
     capture: bool = True
     store: str | bool | None = None
+    notify: tuple[str, ...] = ()
+    notify_on: str = "warning"
 
     def apply(self, detectors: Iterable[Detector]) -> tuple[Detector, ...]:
         """`detectors` with the limits that the file sets; a limit of what does not exist is warned of."""
@@ -74,7 +77,7 @@ def find_config(start: Path | None = None) -> Config:
 def _parse(table: Any, path: Path) -> Config:
     if not isinstance(table, Mapping):
         raise ValueError(f"{path}: [tool.seismograd] is {table!r}, not a table")
-    known = {"level", "budget", "ignore", "limits", "capture", "store"}
+    known = {"level", "budget", "ignore", "limits", "capture", "store", "notify", "notify_on"}
     unknown = sorted(set(table) - known)
     if unknown:
         raise ValueError(f"{path}: [tool.seismograd] has an unknown key {unknown[0]!r}: known are {sorted(known)}")
@@ -93,4 +96,17 @@ def _parse(table: Any, path: Path) -> Config:
     store = table.get("store")
     if not isinstance(store, (str, bool, NoneType)):
         raise ValueError(f"{path}: [tool.seismograd] store is {store!r}: it takes a path, a URL, true or false")
-    return Config(table.get("level"), budget, tuple(ignore), limits, path, capture, store)
+    return Config(table.get("level"), budget, tuple(ignore), limits, path, capture, store, *_notify(table, path))
+
+
+def _notify(table: Mapping[str, Any], path: Path) -> tuple[tuple[str, ...], str]:
+    """Who is told of findings, and from which severity on. An address is a secret: it is not said back."""
+    told, severity = table.get("notify", []), table.get("notify_on", "warning")
+    told = [told] if isinstance(told, str) else told
+    if not isinstance(told, list) or not all(isinstance(each, str) for each in told):
+        raise ValueError(f"{path}: [tool.seismograd] notify takes an address, module:function, or a list of them")
+    if severity not in [known.value for known in Severity]:
+        raise ValueError(
+            f"{path}: [tool.seismograd] notify_on is {severity!r}: it takes 'info', 'warning' or 'critical'"
+        )
+    return tuple(told), severity

@@ -94,7 +94,7 @@ def masked(arguments: Iterable[str]) -> list[str]:
         secret = is_secret(name)
         many = secret and name.lower().endswith("s") and not name.lower().endswith(("pass", "address"))
         place = bool(result) and bool(_PLACES.intersection(_words(result[-1]))) and result[-1].startswith("-")
-        result.append(_of_place(argument) if place and not is_option else without_secrets(argument))
+        result.append(host_only(argument) if place and not is_option else without_secrets(argument))
     return result
 
 
@@ -114,7 +114,7 @@ def without_secrets(text: str) -> str:
         if is_secret(name) and value and not _OF_A_TOKENIZER.fullmatch(value):
             return f"{before}{name}={MASK}"
         if _PLACES.intersection(_words(name)):
-            return f"{before}{name}={_of_place(value)}"
+            return f"{before}{name}={host_only(value)}"
         return f"{before}{name}={_cleared(value)}"
     return _cleared(text)
 
@@ -182,10 +182,10 @@ def _is_signature(name: str) -> bool:
     )
 
 
-def _of_place(address: str) -> str:
+def host_only(address: str) -> str:
     """Of an address that is its own password, only the host."""
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*://)(?:\S*@)?([^/?#@\s]*)([/?#]?)", address)
-    return without_secrets(address) if found is None else f"{found[1]}{found[2]}{found[3] and '/' + MASK}"
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*://)?(?:\S*@)?([^/?#@\s]*)(.?)", address)
+    return f"{found[1] or ''}{found[2]}{found[3] and '/' + MASK}" if found else MASK
 
 
 def _is_random(word: str) -> bool:

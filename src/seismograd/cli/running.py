@@ -11,8 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-import seismograd
-from seismograd.cli.mistakes import stop, warn, writable
+from seismograd.cli.mistakes import known_ids, stop, writable
 from seismograd.records import DebugLevel, Severity
 
 then: list[Callable[[], NoReturn]] = []
@@ -128,6 +127,19 @@ def run(
             show_default=".seismograd",
         ),
     ] = None,
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="SEISMOGRAD_NOTIFY",
+            metavar="URL|MODULE:FUNCTION",
+            help="Tell of findings while the script runs: a webhook, or a function that takes one; again for more.",
+            show_default=False,
+        ),
+    ] = None,
+    notify_on: Annotated[
+        Severity | None,
+        typer.Option(envvar="SEISMOGRAD_NOTIFY_ON", help="How severe they have to be.", show_default="warning"),
+    ] = None,
     quiet: Annotated[
         bool,
         typer.Option(
@@ -169,10 +181,12 @@ def run(
         stop(str(error))
     if store is not None:
         _check_store(store)
+    for receiver in notify or ():
+        _check_receiver(receiver)
     options = Options(
         level=level,
         budget=budget,
-        ignore=_known_ids(ignore or []),
+        ignore=known_ids(ignore or []),
         report=None if report is None else writable(report),
         fail_on=None if fail_on is None else Severity(fail_on.value),
         stop_on=None if stop_on is None else Severity(stop_on.value),
@@ -181,6 +195,8 @@ def run(
         preflight=preflight,
         capture=capture,
         store=store,
+        notify=tuple(notify or ()),
+        notify_on=None if notify_on is None else notify_on.value,
         config=config,
     )
     then.append(partial(start, what, options))
@@ -200,11 +216,13 @@ def _check_store(store: str) -> None:
             stop(str(error))
 
 
-def _known_ids(given: list[str]) -> tuple[str, ...]:
-    """The ids among those given. They are the names of the detectors' files, which need not be imported for that."""
-    home = Path(seismograd.__file__).parent / "detectors"
-    known = {path.stem.replace("_", "-") for path in home.glob("*/*.py")} | {"blind-probe"}
-    ids = [word.strip() for words in given for word in words.split(",") if word.strip()]
-    for wrong in [word for word in ids if word not in known]:
-        warn(f"--ignore {wrong} names no finding", wrong, known)
-    return tuple(word for word in ids if word in known)
+def _check_receiver(receiver: str) -> None:
+    """Says what is wrong with it before the script starts; its function is looked for when the script trains."""
+    from seismograd.sinks.notify import is_name
+    from seismograd.sinks.webhook import Webhook
+
+    try:
+        if not is_name(receiver):
+            Webhook(receiver)
+    except ValueError as error:
+        stop(str(error).replace("notify", "--notify", 1), hint="https://..., or package.module:function")

@@ -48,6 +48,8 @@ class Options:
     preflight: bool = False
     capture: bool = True
     store: str | bool | None = None
+    notify: tuple[str, ...] = ()
+    notify_on: str | None = None
     config: Config = field(default_factory=Config)
 
 
@@ -108,8 +110,9 @@ class Supervisor:
             budget=options.budget,
             ignore=options.ignore,
             name=self._script.name,
-            sinks=sinks,
+            sinks=sinks + self._notifiers(),
             store=options.store,
+            notify=False,
             config=options.config,
         )
         debugger.complain = self._say
@@ -118,6 +121,19 @@ class Supervisor:
         debugger.errands.stop = self.want_stop
         debugger.saves_steps = debugger.saves_steps and options.capture
         return debugger
+
+    def _notifiers(self) -> list[Any]:
+        options, config = self._options, self._options.config
+        to = options.notify or config.notify
+        if not to or not self._speaks:
+            return []
+        from seismograd.sinks.notify import notifiers
+
+        try:
+            return list(notifiers(to, options.notify_on or config.notify_on))
+        except ValueError as error:
+            self._failed("--notify", error)
+            return []
 
     def _stop_if_wanted(self) -> None:
         """Ends the script at the end of a step, as Ctrl-C would."""

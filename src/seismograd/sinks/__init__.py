@@ -1,4 +1,4 @@
-"""Where readings and findings go: the terminal, `logging`, a function, memory."""
+"""Where readings and findings go: the terminal, `logging`, a function, a webhook, memory."""
 
 from __future__ import annotations
 
