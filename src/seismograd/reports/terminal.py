@@ -12,6 +12,7 @@ from seismograd.reports.picture import GUTTER, draw, margin
 from seismograd.reports.report import finding_of
 from seismograd.reports.stories import Story, stories
 from seismograd.reports.words import (
+    SHORT,
     describe_evidence,
     describe_place,
     ended_by,
@@ -27,9 +28,6 @@ _STATUS = {"healthy": "bold green", "warning": "bold yellow", "critical": "bold 
 
 _WIDEST = 120
 """Longer lines are hard to read, however wide the terminal is."""
-
-_SHORT = 30.0
-"""Seconds: in a shorter run the watch lives off its grace, and its share of the time says nothing about longer ones."""
 
 
 def render_finding(finding: Finding, *, brief: bool = False, run: str | None = None) -> RenderableType:
@@ -89,7 +87,7 @@ def _headline(report: Mapping[str, Any], findings: Sequence[Finding], width: int
     facts = [many(len(runs), "run")] if len(runs) > 1 else []
     facts += [many(run.get("steps") or 0, "step"), tally(findings) or "nothing found"]
     measured, ending = (run.get("overhead") or {}).get("measured"), ended_by(run)
-    if isinstance(measured, (int, float)) and not seconds_of(run) < _SHORT:
+    if isinstance(measured, (int, float)) and not seconds_of(run) < SHORT:
         overhead = f"overhead {measured:.1%}"
         alone = len(f"seismograd: {status} after {', '.join([*facts, *ending])}")
         if not alone <= width < alone + len(f", {overhead}"):

@@ -14,6 +14,9 @@ from seismograd.reports.picture import DRAWN
 _LONGEST = 100
 """Of an exception's first line: all of it stands in the traceback."""
 
+SHORT = 30.0
+"""Seconds: in a shorter run the watch lives off its grace, and its share of the time says nothing about longer ones."""
+
 _TOLD_ELSEWHERE = {"because", "run", "series"}
 
 

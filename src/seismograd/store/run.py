@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -436,6 +437,15 @@ class Run:
         from seismograd.store.comparing import compare
 
         return compare(self, other, rtol=rtol, atol=atol)
+
+    def html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The report page, one file that needs nothing else; written to `path`, whole or not at all, if one is given."""
+        from seismograd.reports.page import render_page, write_page
+
+        text = render_page(self)
+        if path is not None:
+            write_page(text, path)
+        return text
 
     # -- asking a live run -------------------------------------------------------------------------------------------
 

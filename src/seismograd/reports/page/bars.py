@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from seismograd.records import Finding
 from seismograd.reports.page.markup import Html, joined, prose, tag
@@ -12,11 +15,17 @@ from seismograd.reports.page.material import Material
 from seismograd.reports.page.scale import Scale
 from seismograd.reports.words import many
 
+if TYPE_CHECKING:
+    from seismograd.store import Heat
+
 _AROUND = 6
 """So many layers are shown on either side."""
 _MEANT = 8
 """So many of them may be the sick ones."""
+_FAR = 500
+"""Steps from the finding to the reading that is shown, at most."""
 
+_GRADIENT = ("gradient", "norm")
 _MEASURES = {
     "update-ratio-high": ("update", "ratio"),
     "update-ratio-low": ("update", "ratio"),
@@ -31,14 +40,14 @@ _MEASURES = {
 }
 """What a finding is about; the others are about the gradient."""
 
-WORDS = {
-    ("gradient", "norm"): "gradient norm",
+_WORDS = {
+    _GRADIENT: "gradient norm",
     ("update", "ratio"): "update ratio",
     ("update", "changed"): "share of the weights that an update changed",
     ("parameter", "norm"): "weight norm",
     ("parameter", "std"): "standard deviation of the weights",
-    ("activation", "dead"): "dead units",
-    ("activation", "saturated"): "saturated units",
+    ("activation", "dead"): "share of dead units",
+    ("activation", "saturated"): "share of saturated units",
 }
 
 
@@ -47,32 +56,24 @@ def neighbours(material: Material, finding: Finding) -> Html | None:
     wanted = finding.where.parameter or finding.where.module
     if not wanted:
         return None
-    for kind, column in dict.fromkeys([_MEASURES.get(finding.id, ("gradient", "norm")), ("gradient", "norm")]):
-        heat = material.heat(kind, column, 64, finding.step - 500, finding.step + 500)
-        if heat is None:
+    for kind, column in dict.fromkeys([_MEASURES.get(finding.id, _GRADIENT), _GRADIENT]):
+        heat = material.heat(kind, column, 64, finding.step - _FAR, finding.step + _FAR)
+        if heat is None or len(heat.names) < 2:
             continue
         sick = [at for at, name in enumerate(heat.names) if _is(name, wanted)]
-        after = [at for at, step in enumerate(heat.steps.tolist()) if step >= finding.step]
-        rows = heat.values[sick[0]] if sick else np.zeros(0)
-        column_ = next(
-            (at for at in [*after, *range(len(heat.steps) - 1, -1, -1)] if sick and not np.isnan(rows[at])), None
-        )
-        if column_ is None or len(heat.names) < 2:
+        moment = _moment(heat, sick[0], finding.step) if sick else None
+        if moment is None:
             continue
         first = max(0, sick[0] - _AROUND)
         last = min(len(heat.names), min(sick[-1], sick[0] + _MEANT) + _AROUND + 1)
-        names = heat.names[first:last]
-        values = heat.values[first:last, column_]
-        what = WORDS[kind, column]
-        note = f"The {what} at step {heat.steps[column_]:,} of "
-        note += (
-            "all layers."
-            if len(names) == len(heat.names)
-            else f"{len(names)} of {many(len(heat.names), 'layer')}, in their order."
-        )
-        return _figure(
-            f"{what.capitalize()} by layer", names, values, {at - first for at in sick}, note, str(finding.severity)
-        )
+        names, values = heat.names[first:last], heat.values[first:last, moment]
+        which = "all layers" if len(names) == len(heat.names) else f"{len(names)} of {many(len(heat.names), 'layer')}"
+        what = _WORDS[kind, column]
+        note = f"The {what} of {which}, in their order, at step {heat.steps[moment]:,}."
+        rows, scale = _rows(names, values, {at - first for at in sick}, what.startswith("share"), finding)
+        scaled = tag("span", "log scale", cls="log") if scale.log else None
+        head = tag("div", tag("h4", f"{what.capitalize()} by layer"), scaled, cls="chart-head")
+        return tag("figure", head, tag("table", tag("tbody", joined(rows))), tag("figcaption", prose(note)), cls="bars")
     return None
 
 
@@ -80,8 +81,16 @@ def _is(name: str, wanted: str) -> bool:
     return name == wanted or name.startswith(f"{wanted}.") or wanted.startswith(f"{name}.")
 
 
-def _figure(title: str, names: tuple[str, ...], values: np.ndarray, sick: set[int], note: str, severity: str) -> Html:  # type: ignore[type-arg]
-    share = title.startswith(("Dead", "Saturated", "Share"))
+def _moment(heat: Heat, row: int, step: int) -> int | None:
+    """The first reading of the layer from the finding on, else the last one before it."""
+    read = np.flatnonzero(~np.isnan(heat.values[row]))
+    after = read[heat.steps[read] >= step]
+    return int(after[0]) if after.size else int(read[-1]) if read.size else None
+
+
+def _rows(
+    names: Sequence[str], values: NDArray[np.float64], sick: Collection[int], share: bool, finding: Finding
+) -> tuple[list[Html], Scale]:
     scale = Scale(0.0, 1.0) if share else Scale.of(np.append(values, 0.0) if _close(values) else values)
     rows = []
     for at, (name, value) in enumerate(zip(names, values.tolist(), strict=True)):
@@ -91,17 +100,15 @@ def _figure(title: str, names: tuple[str, ...], values: np.ndarray, sick: set[in
             length, text = 1.0, "not finite"
         else:
             length, text = float(scale.at(value)), f"{value:.0%}" if share else scale.written(value)
-        kind = "wild" if math.isinf(value) else None
-        bar = tag("span", tag("i", style=f"width:{max(length, 0.004):.1%}", cls=kind), cls="bar", aria_hidden="true")
+        fill = tag("i", style=f"width:{length:.1%}", cls="wild" if math.isinf(value) else None)
         label = tag("th", tag("bdi", name), scope="row", title=name)
-        row = f"sick {severity}" if at in sick else None
-        rows.append(tag("tr", label, tag("td", bar), tag("td", text, cls="value"), cls=row))
-    scaled = tag("span", "log scale", cls="log") if scale.log else None
-    head = tag("div", tag("h4", title), scaled, cls="chart-head")
-    return tag("figure", head, tag("table", tag("tbody", joined(rows))), tag("figcaption", prose(note)), cls="bars")
+        bar = tag("td", tag("span", fill, cls="bar", aria_hidden="true"))
+        row = f"sick {finding.severity}" if at in sick else None
+        rows.append(tag("tr", label, bar, tag("td", text, cls="value"), cls=row))
+    return rows, scale
 
 
-def _close(values: np.ndarray) -> bool:  # type: ignore[type-arg]
+def _close(values: NDArray[np.float64]) -> bool:
     """Whether they are near enough to each other to be shown from zero on."""
     known = values[np.isfinite(values)]
     return bool(known.size and known.min() >= 0 and (known.min() == 0 or known.max() < 100 * known.min()))

@@ -9,18 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seismograd.amounts import duration
-from seismograd.reports.page.curves import HIGH, WIDE, Mark, chart, line_of, line_through, svg, x_labels
+from seismograd.reports.page.curves import HIGH, WIDE, Mark, chart, framed, line_of, line_through, svg, when
 from seismograd.reports.page.markup import Html, data, joined, prose, tag
 from seismograd.reports.page.material import Material
-from seismograd.reports.page.scale import Scale, step_ticks, steps_scale
+from seismograd.reports.page.scale import Scale, steps_scale
+from seismograd.reports.words import SHORT, seconds_of
 
 PHASES = ("data", "forward", "backward", "optimizer", "evaluation", "checkpoint", "logging", "rest", "watch")
-_WORDS = {
-    "data": "waiting for data",
-    "rest": "everything else",
-    "watch": "Seismograd",
-    "optimizer": "optimizer step",
-}
+_WORDS = {"data": "waiting for data", "optimizer": "optimizer step", "rest": "everything else", "watch": "Seismograd"}
 _MEMORY = {
     "memory/rss": "whole process",
     "memory/own": "of its own",
@@ -44,39 +40,46 @@ def time_figure(material: Material) -> Html | None:
     whole = sum(means.values())
     if not whole:
         return None
-    rows = [
-        tag(
-            "tr",
-            tag("th", _WORDS.get(phase, phase), scope="row", cls=f"p{PHASES.index(phase) + 1}"),
-            tag(
-                "td",
-                tag(
-                    "span",
-                    tag("i", style=f"width:{seconds / whole:.1%}", cls=f"p{PHASES.index(phase) + 1}"),
-                    cls="bar",
-                    aria_hidden="true",
-                ),
-            ),
-            tag("td", duration(seconds), cls="value"),
-            tag("td", f"{seconds / whole:.0%}", cls="value"),
-        )
-        for phase, seconds in means.items()
-    ]
-    dearest = max(means, key=means.__getitem__)
-    told = f"A step takes {duration(whole)} on average; most of it is {_WORDS.get(dearest, dearest)} ({means[dearest] / whole:.0%})."
-    rate = performance.get("steps_per_second")
-    if isinstance(rate, (int, float)):
-        told += f" That is {rate:.3g} steps a second, with all that lies between them."
+    rows = [_row(phase, seconds, whole) for phase, seconds in means.items()]
+    own = {phase: seconds for phase, seconds in means.items() if phase != "watch"} or means
+    dearest = max(own, key=own.__getitem__)
+    told = [f"A step takes {duration(whole)} on average, {_word(dearest)} the most of it."]
+    if longest := _longest(material):
+        told.append(longest)
     if (stalled := _number(performance.get("stalled"))) > 0.01 * whole:
-        told += f" In {duration(stalled)} of it the process was kept from running."
+        told.append(f"In {duration(stalled)} of it the process was kept from running.")
+    if "watch" in means and seconds_of(material.run) < SHORT:
+        told.append("In the first seconds Seismograd looks at more than later, when it keeps to its budget.")
     parts = [tag("div", tag("h4", "Time of a step by phase"), cls="chart-head")]
     if areas is not None:
         parts.append(_stack(*areas))
     parts.append(tag("table", tag("tbody", joined(rows)), cls="phases"))
-    parts.append(tag("figcaption", prose(told)))
+    parts.append(tag("figcaption", prose(" ".join(told))))
     if areas is not None:
         parts.append(_numbers(*areas))
     return tag("figure", *parts, cls="chart time", role="group")
+
+
+def _row(phase: str, seconds: float, whole: float) -> Html:
+    colour = f"p{PHASES.index(phase) + 1}"
+    fill = tag("i", style=f"width:{seconds / whole:.1%}", cls=colour)
+    return tag(
+        "tr",
+        tag("th", _word(phase), scope="row", cls=colour),
+        tag("td", tag("span", fill, cls="bar", aria_hidden="true")),
+        tag("td", duration(seconds), cls="value"),
+        tag("td", f"{seconds / whole:.0%}", cls="value"),
+    )
+
+
+def _longest(material: Material) -> str | None:
+    steps = material.series(["time/step"]).get("time/step")
+    if steps is None or not np.isfinite(steps.high).any():
+        return None
+    at = int(np.nanargmax(steps.high))
+    return (
+        f"The longest took {duration(float(steps.high[at]))}, {when(float(steps.first[at]), float(steps.steps[at]))}."
+    )
 
 
 def memory_figure(material: Material, marks: Sequence[Mark]) -> Html | None:
@@ -128,15 +131,7 @@ def _stack(steps: Floats, areas: Mapping[str, Floats]) -> Html:
         under = [f"{a:.1f} {(1 - b) * HIGH:.1f}" for a, b in zip(x[::-1], up.at(below)[::-1], strict=True)]
         parts.append(tag("path", d="M" + "L".join(over + under) + "Z", cls=f"area p{PHASES.index(phase) + 1}"))
         below = above
-    y = tag(
-        "div",
-        *(tag("span", text, style=f"bottom:{place:.2%}") for place, text in up.ticks(4)),
-        cls="y",
-        aria_hidden="true",
-    )
-    foot = tag("div", *x_labels(step_ticks(across)), tag("b", "step"), cls="x", aria_hidden="true")
-    plot = tag("div", svg(*parts), cls="plot")
-    return tag("div", y, plot, foot, cls="axes", data_chart=True, aria_label="Time of a step over steps")
+    return framed("Time of a step", [svg(*parts)], across, up)
 
 
 def _height(areas: Mapping[str, Floats]) -> Scale:
@@ -150,12 +145,16 @@ def _numbers(steps: Floats, areas: Mapping[str, Floats]) -> Html:
     across, up = steps_scale(float(steps[0]), float(steps[-1])), _height(areas)
     x = steps.round().astype(int).tolist()
     lines = [
-        {"label": _WORDS.get(phase, phase), "x": x, "v": [float(f"{value:.3g}") for value in values.tolist()]}
+        {"label": _word(phase), "x": x, "v": [float(f"{value:.3g}") for value in values.tolist()]}
         for phase, values in areas.items()
     ]
     return data(
         {"x": [across.low, across.high], "y": [up.low, up.high, 0], "unit": "seconds", "stack": 1, "lines": lines}
     )
+
+
+def _word(phase: str) -> str:
+    return _WORDS.get(phase, phase)
 
 
 def _number(value: Any) -> float:

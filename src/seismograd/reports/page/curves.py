@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seismograd.records import Severity
-from seismograd.reports.page.markup import Html, data, joined, prose, tag
+from seismograd.reports.page.markup import Html, data, prose, tag
 from seismograd.reports.page.scale import Scale, step_ticks, steps_scale
 from seismograd.reports.words import many
 
@@ -77,11 +77,14 @@ def line_through(label: str, steps: Iterable[float], values: Iterable[float]) ->
     x, y = np.array(list(steps), dtype=np.float64), np.array(list(values), dtype=np.float64)
     bad = (~np.isfinite(y)).astype(np.int64)
     value = np.where(bad, np.nan, y)
-    return Line(label, x, x, value, value, value, bad, ["" if not b else _bad_word(v) for b, v in zip(bad, y)], len(x))  # noqa: B905
+    said = ["" if math.isfinite(each) else _bad_word(each) for each in y.tolist()]
+    return Line(label, x, x, value, value, value, bad, said, len(x))
 
 
 def _bad_word(value: float) -> str:
-    return "Inf" if math.isinf(value) and value > 0 else "-Inf" if math.isinf(value) else "NaN"
+    if math.isfinite(value):  # others of what the point stands for were not
+        return "not finite"
+    return "NaN" if math.isnan(value) else "Inf" if value > 0 else "-Inf"
 
 
 def chart(
@@ -103,21 +106,31 @@ def chart(
     told = [describe(line, up) for line in lines]
     if note:
         told.append(note)
-    caption = tag("figcaption", prose(" ".join(told)))
-    legend = _legend(lines) if len(lines) > 1 else None
     scaled = tag("span", "log scale", cls="log") if up.log else None
-    head = tag("div", tag("h4", title), scaled, legend, cls="chart-head")
-    plot = tag("div", *layers, cls="plot")
-    axes = tag("div", _y_axis(up), plot, _x_axis(across), cls="axes", data_chart=True, aria_label=f"{title} over steps")
-    return tag(
-        "figure",
-        head,
-        axes,
-        caption,
+    parts = (
+        tag("div", tag("h4", title), scaled, _legend(lines) if len(lines) > 1 else None, cls="chart-head"),
+        framed(title, layers, across, up),
+        tag("figcaption", prose(" ".join(told))),
         _numbers(lines, across, up),
-        cls="chart small" if small else "chart",
-        role="group",
     )
+    return tag("figure", *parts, cls="chart small" if small else "chart")
+
+
+def framed(title: str, layers: Iterable[Html], across: Scale, up: Scale) -> Html:
+    """A drawing between its axes."""
+    y = (tag("span", text, style=f"bottom:{place:.2%}") for place, text in up.ticks())
+    return tag(
+        "div",
+        tag("div", *y, cls="y", aria_hidden="true"),
+        tag("div", *layers, cls="plot"),
+        tag("div", *x_labels(step_ticks(across)), tag("b", "step"), cls="x", aria_hidden="true"),
+        cls="axes",
+        data_chart=f"{title} over steps",
+    )
+
+
+def x_labels(ticks: Iterable[tuple[float, str]]) -> list[Html]:
+    return [tag("span", text, style=f"left:{place:.2%}") for place, text in ticks]
 
 
 def describe(line: Line, scale: Scale) -> str:
@@ -134,22 +147,24 @@ def describe(line: Line, scale: Scale) -> str:
         text = f"{name} stays at {scale.written(value[first])}."
     else:
         low, high = int(np.nanargmin(line.low)), int(np.nanargmax(line.high))
-        text = (
-            f"{name} goes from {scale.written(value[first])} to {scale.written(value[last])};"
-            f" lowest {scale.written(line.low[low])} {_when(line, low)},"
-            f" highest {scale.written(line.high[high])} {_when(line, high)}."
-        )
+        text = f"{name} goes from {scale.written(value[first])} to {scale.written(value[last])}"
+        ends = (first, last)
+        if low not in ends:
+            text += f", lowest {scale.written(line.low[low])} {when(line.first[low], line.last[low])}"
+        if high not in ends:
+            text += f", highest {scale.written(line.high[high])} {when(line.first[high], line.last[high])}"
+        text += "."
     total = int(line.bad.sum())
     if total:
         at = int(np.flatnonzero(line.bad)[0])
-        since = "at" if total == 1 else "from"
         kinds = "/".join(dict.fromkeys(word for word in line.said if word))
-        text += f" {many(total, 'value')} not finite ({kinds}), {since} step {line.first[at]:,.0f}{'' if total == 1 else ' on'}."
+        since = f"at step {line.first[at]:,.0f}" if total == 1 else f"from step {line.first[at]:,.0f} on"
+        text += f" {many(total, 'value')} not finite ({kinds}), {since}."
     return text
 
 
-def _when(line: Line, at: int) -> str:
-    first, last = line.first[at], line.last[at]
+def when(first: float, last: float) -> str:
+    """The step, or the steps, that a point stands for."""
     return f"at step {last:,.0f}" if first == last else f"in steps {first:,.0f} to {last:,.0f}"
 
 
@@ -244,19 +259,6 @@ def _marks(marks: Sequence[Mark], across: Scale) -> Iterable[Html]:
             label = tag("span", text)
         side = f"mark {worst.severity}" + (" left" if place > 0.8 else "")
         yield tag("div", label, cls=side, style=f"left:{place:.2%}")
-
-
-def _y_axis(scale: Scale) -> Html:
-    ticks = (tag("span", text, style=f"bottom:{place:.2%}") for place, text in scale.ticks())
-    return tag("div", *ticks, cls="y", aria_hidden="true")
-
-
-def _x_axis(scale: Scale) -> Html:
-    return tag("div", *x_labels(step_ticks(scale)), tag("b", "step"), cls="x", aria_hidden="true")
-
-
-def x_labels(ticks: Iterable[tuple[float, str]]) -> list[Html]:
-    return [tag("span", text, style=f"left:{place:.2%}") for place, text in ticks]
 
 
 def _legend(lines: Sequence[Line]) -> Html:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from seismograd.amounts import duration, size
 from seismograd.reports.page.markup import Html, joined, tag
 from seismograd.reports.page.material import Material
-from seismograd.reports.words import seconds_of
+from seismograd.reports.words import SHORT, seconds_of
 
 _ABOUT = {
     "command": "Command",
@@ -55,7 +56,7 @@ def _run(material: Material) -> Iterable[tuple[str, object]]:
         yield "Started", moment(run["started"])
     if run.get("ended"):
         seconds = seconds_of(run)
-        yield "Ended", moment(run["ended"]) + (f" (after {duration(seconds)})" if seconds == seconds else "")
+        yield "Ended", moment(run["ended"]) + (f" (after {duration(seconds)})" if math.isfinite(seconds) else "")
     exit_ = run.get("exit") or {}
     if exit_.get("code") is not None:
         yield "Exit code", str(exit_["code"])
@@ -65,11 +66,14 @@ def _run(material: Material) -> Iterable[tuple[str, object]]:
         yield "Level", str(run["level"])
     overhead = run.get("overhead") or {}
     if isinstance(overhead.get("measured"), (int, float)):
-        budget = overhead.get("budget")
-        of = f", budget {budget:.0%}" if isinstance(budget, (int, float)) else ""
-        yield "Share of the watch", f"{overhead['measured']:.1%} of the time{of}"
+        told = f"{overhead['measured']:.1%} of the time"
+        if isinstance(overhead.get("budget"), (int, float)):
+            told += f", budget {overhead['budget']:.0%}"
+        if seconds_of(run) < SHORT:
+            told += " (the first seconds, in which more is looked at, are not held to it)"
+        yield "Share of the watch", told
     stored = material.stored
-    if stored is not None and getattr(stored, "bytes", 0):
+    if stored is not None:
         yield "Stored", size(stored.bytes)
 
 

@@ -31,9 +31,8 @@ _CURVES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(("data-starvation", "slow-step", "cpu-pressure"), _TIME),
     **dict.fromkeys(("lr-jump", "lr-too-high", "lr-too-low", "scheduler-order"), _RATE),
     **dict.fromkeys(("update-ratio-high", "update-ratio-low", "precision-underflow"), _RATE),
-    **dict.fromkeys(
-        ("nonfinite-gradient", "gradient-explosion", "gradient-vanishing", "nonfinite-parameter"), _GRADIENT
-    ),
+    **dict.fromkeys(("nonfinite-gradient", "nonfinite-parameter"), _GRADIENT),
+    **dict.fromkeys(("gradient-explosion", "gradient-vanishing"), _GRADIENT),
     **dict.fromkeys(("missing-zero-grad", "accumulation-mismatch", "ineffective-clipping"), _GRADIENT),
     "nonfinite-loss": (("loss",), ("grad/norm",)),
     "nonfinite-activation": (("loss",), ("grad/norm",)),
@@ -51,19 +50,33 @@ TITLES = {
     "memory": "Memory",
     "amp/scale": "Loss scale",
 }
+_LABELS = {
+    "loss": "loss",
+    "val_loss": "validation",
+    "grad": "gradient norm",
+    "lr": "learning rate",
+    "time/step": "whole step",
+    "time/data": "waiting for data",
+    "memory/rss": "whole process",
+    "memory/own": "memory of its own",
+    "memory/allocated": "device memory",
+}
 _CLOSE = 40
 """Steps on either side of a finding that are drawn at least."""
+_LONG, _FAR = frozenset(("overfitting", "memory-leak", "loss-plateau", "shuffled-labels", "lr-too-low")), 5000
+"""What goes on for long is seen from afar."""
+
+
+def headline(finding: Finding) -> str:
+    """What it is, in one clause, as its page says; nothing for a detector of the user's own."""
+    page = pages().get(finding.id)
+    return page.title.partition(": ")[0].rstrip(".") if page is not None else ""
 
 
 def icon(kind: str) -> Html:
     """A shape for each severity, so that colour is not all that tells them apart."""
-    return tag(
-        "svg",
-        tag("path", d=ICONS.get(kind, ICONS["info"])),
-        cls=f"icon {kind}",
-        viewBox="0 0 20 20",
-        aria_hidden="true",
-    )
+    shape = tag("path", d=ICONS.get(kind, ICONS["info"]))
+    return tag("svg", shape, cls=f"icon {kind}", viewBox="0 0 20 20", aria_hidden="true")
 
 
 def badge(kind: str, text: str | None = None) -> Html:
@@ -73,14 +86,12 @@ def badge(kind: str, text: str | None = None) -> Html:
 def story(material: Material, told: Story, number: int, prefix: str) -> Html:
     """A fault in full, and under it what follows from it."""
     finding = told.finding
+    title = headline(finding)
+    name = tag("code", finding.id, cls="id")
     parts: list[object] = [
-        tag(
-            "header",
-            badge(str(finding.severity)),
-            tag("code", finding.id, cls="id"),
-            tag("span", f"#{number}", cls="number"),
-        ),
-        tag("h3", prose(finding.message)),
+        tag("header", badge(str(finding.severity)), name, tag("span", f"#{number}", cls="number")),
+        tag("h3", prose(title or finding.message)),
+        tag("p", prose(finding.message), cls="message") if title else None,
         tag("p", describe_place(finding), cls="place"),
         code(finding),
         _notes(finding),
@@ -113,10 +124,9 @@ def _notes(finding: Finding) -> Html | None:
     told = [(word, text) for word, text in remarks(finding) if word != "because"]
     if not told:
         return None
-    rows = (
-        joined((tag("dt", word), tag("dd", tag("code", text) if word == "saved" else prose(text))))
-        for word, text in told
-    )
+    rows = []
+    for word, text in told:
+        rows += [tag("dt", word), tag("dd", tag("code", text) if word == "saved" else prose(text))]
     return tag("dl", *rows, cls="notes")
 
 
@@ -138,27 +148,23 @@ def _curves(material: Material, finding: Finding) -> Iterable[Html]:
     start, stop = _window(finding, material.run.get("steps") or 0)
     mark = [Mark(finding.step, f"step {finding.step:,}", finding.severity)]
     for wanted in _CURVES.get(finding.id, _OTHERS):
-        if wanted is _MEMORY[0]:
-            wanted = tuple(name for name in wanted if name in material.names)[:1]
         series = material.series(_names(wanted, finding, material.names), start, stop)
         if not series:
             continue
         lines = [line_of(label_of(name), each) for name, each in series.items()]
-        first = min(int(each.first[0]) for each in series.values())
-        last = max(int(each.steps[-1]) for each in series.values())
-        if last > first:
-            yield chart(
-                title_of(wanted[0]), lines, unit=unit_of(wanted[0]), marks=mark, window=(first, last), small=True
-            )
+        window = min(line.first[0] for line in lines), max(line.last[-1] for line in lines)
+        if window[1] > window[0]:
+            name = wanted[0]
+            yield chart(title_of(name), lines, unit=unit_of(name), marks=mark, window=window, small=True)
 
 
 def _names(wanted: Sequence[str], finding: Finding, there: Sequence[str]) -> list[str]:
-    """The scalars under the names that they have in this run: those of the finding's optimizer, if there are several."""
+    """The scalars as this run calls them: with several optimizers, those of the finding's."""
     found = []
     for name in wanted:
         own = f"{name}/{finding.evidence.get('series')}"
         found += [own] if own in there else [name] if name in there else [n for n in there if n.startswith(f"{name}/")]
-    return found
+    return found[:1] if wanted is _MEMORY[0] else found
 
 
 def _window(finding: Finding, steps: int) -> tuple[int, int]:
@@ -169,13 +175,8 @@ def _window(finding: Finding, steps: int) -> tuple[int, int]:
         if name.endswith("step") and isinstance(value, int) and 0 <= value < finding.step
     ]
     back = max(_CLOSE, int(1.5 * (finding.step - min(spoken, default=finding.step))))
-    if finding.id in (
-        "overfitting",
-        "memory-leak",
-        "loss-plateau",
-        "lr-too-low",
-    ):  # what goes on for long is seen from afar
-        back = max(back, min(finding.last_step - finding.step, 5000))
+    if finding.id in _LONG:
+        back = max(back, min(finding.last_step - finding.step, _FAR))
     return max(0, finding.step - back), min(max(steps - 1, finding.step), finding.step + back)
 
 
@@ -186,13 +187,10 @@ def title_of(name: str) -> str:
 def label_of(name: str) -> str:
     """A scalar's name where it stands beside others."""
     head, _, tail = name.partition("/")
-    words = {"grad": "gradient norm", "val_loss": "validation", "loss": "loss", "lr": "learning rate"}
-    if head in words:
+    if head in _LABELS:
         number = tail.removeprefix("norm").removeprefix("/")
-        return f"{words[head]} {number}" if number and not (head == "lr" and number == "0") else words[head]
-    return (
-        name if head not in ("time", "memory") else {"own": "memory of its own", "rss": "whole process"}.get(tail, tail)
-    )
+        return f"{_LABELS[head]} {number}" if number and name != "lr/0" else _LABELS[head]
+    return _LABELS.get(name, name)
 
 
 def unit_of(name: str) -> str:
@@ -223,15 +221,8 @@ def _more(finding: Finding) -> Html | None:
     page = pages().get(finding.id)
     if page is not None:
         why = page.body.partition("## Why it matters")[2].partition("\n## ")[0]
-        paragraphs = [" ".join(part.split()) for part in why.split("\n\n") if part.strip()]
-        parts.append(
-            tag(
-                "details",
-                tag("summary", "Why it matters"),
-                tag("p", prose(page.title)),
-                *(tag("p", prose(each)) for each in paragraphs),
-            )
-        )
+        told = [page.title, *(" ".join(part.split()) for part in why.split("\n\n") if part.strip())]
+        parts.append(tag("details", tag("summary", "Why it matters"), *(tag("p", prose(each)) for each in told)))
     return joined(parts) if parts else None
 
 

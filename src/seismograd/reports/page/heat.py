@@ -7,6 +7,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,8 @@ MAPS = (
 _CELLS = 60_000
 """Of one map: more would make the page heavy, and nobody sees them."""
 _MOST_ROWS = 500
+_LARGE = 40
+"""Maps with more rows have lower ones."""
 _SAMPLES = (40, 160)
 _UNREAD, _BROKEN, _ZERO, _FIRST = 0, 1, 2, 3
 _LEVELS = 255 - _FIRST
@@ -67,7 +70,7 @@ def heat_maps(material: Material, prefix: str) -> Html | None:
         panels.append(_panel(ident, title, about, table, share=kind == "activation"))
     if not panels:
         return None
-    bar = tag("div", *tabs, cls="tabs", hidden=True, aria_label="Which measure of the layers is shown")
+    bar = tag("div", *tabs, cls="tabs", hidden=True, aria_label="Measures of the layers")
     return tag("div", bar, *panels, cls="maps")
 
 
@@ -89,7 +92,10 @@ def fitted(names: Sequence[str], steps: NDArray[np.int64], values: NDArray[np.fl
         rows = [f"{ends[place[row]][0]} \N{HORIZONTAL ELLIPSIS} {ends[place[row]][1]}" for row in rows]
         labels = list(dict.fromkeys(rows))
     if len(labels) < len(whole):
-        grouped = f"{len(whole):,} rows would be too many to read: {len(labels):,} groups of them are shown, each by its greatest value."
+        grouped = (
+            f"{len(whole):,} rows would be too many to read: {len(labels):,} groups of them are shown, each by its"
+        )
+        grouped += " greatest value."
         number = {label: at for at, label in enumerate(labels)}
         table = np.full((len(labels), len(steps)), np.nan)
         for at, row in enumerate(rows):
@@ -106,48 +112,32 @@ def fitted(names: Sequence[str], steps: NDArray[np.int64], values: NDArray[np.fl
 def _panel(ident: str, title: str, about: str, table: Table, share: bool) -> Html:
     scale = Scale(0.0, 1.0) if share else scale_of(table.values)
     cells = cells_of(table.values, scale)
-    count = len(table.names)
-    picture = tag("img", src=f"data:image/png;base64,{_base64(png(cells))}", alt="", draggable="false")
-    rows = [
-        tag("li", tag("bdi", name), title=name, cls=_row_class(table.names, at)) for at, name in enumerate(table.names)
-    ]
     steps = table.steps.tolist()
     ticks = [((at + 0.5) / len(steps), short(steps[at])) for at in _few(len(steps), 6)]
-    told = f"{about} {_described(table, scale, share)}" + (f" {table.grouped}" if table.grouped else "")
-    size = "heat many" if count > 40 else "heat"
-    grid = tag(
-        "div",
-        tag("ol", joined(rows), cls="rows", style=f"--every:{-(-count // 60)}"),
-        tag(
-            "div",
-            picture,
-            tag("i", cls="cursor", hidden=True),
-            cls="cells",
-            tabindex="0",
-            data_heat=True,
-            aria_label=f"{title}, layers over steps",
-        ),
-        cls="grid",
-        style=f"--rows:{count}",
+    scaled = tag("span", "log scale", cls="log") if scale.log else None
+    numbers = {
+        "steps": steps,
+        "cells": _base64(cells.tobytes()),
+        "scale": [scale.low, scale.high, int(scale.log)],
+        "share": share,
+    }
+    parts = (
+        tag("div", tag("h4", title), scaled, _key(scale, cells, share), cls="chart-head"),
+        tag("div", _grid(title, table.names, cells), cls="scroll"),
+        tag("div", *x_labels(ticks), tag("b", "step"), cls="x", aria_hidden="true"),
+        tag("figcaption", joined((about, prose(_described(table, scale, share)), table.grouped or None), " ")),
+        data(numbers),
     )
-    inside = tag("div", grid, cls="scroll", role="group", aria_label=f"{title} of {many(count, 'row')}")
-    axis = tag("div", *x_labels(ticks), tag("b", "step"), cls="x", aria_hidden="true")
-    numbers = data(
-        {
-            "steps": steps,
-            "cells": _base64(cells.tobytes()),
-            "scale": [scale.low, scale.high, int(scale.log)],
-            "share": share,
-        }
-    )
-    head = tag(
-        "div",
-        tag("h4", title),
-        tag("span", "log scale", cls="log") if scale.log else None,
-        _key(scale, cells, share),
-        cls="chart-head",
-    )
-    return tag("figure", head, inside, axis, tag("figcaption", prose(told)), numbers, cls=size, id=ident)
+    return tag("figure", *parts, cls="heat many" if len(table.names) > _LARGE else "heat", id=ident)
+
+
+def _grid(title: str, names: Sequence[str], cells: Cells) -> Html:
+    """The names of the rows, and the image beside them."""
+    rows = [tag("li", tag("bdi", name), title=name, cls=_row_class(names, at)) for at, name in enumerate(names)]
+    picture = tag("img", src=f"data:image/png;base64,{_base64(png(cells))}", alt="", draggable="false")
+    cursor = tag("i", cls="cursor", hidden=True)
+    image = tag("div", picture, cursor, cls="cells", data_heat=f"{title}, layers over steps")
+    return tag("div", tag("ol", joined(rows), cls="rows"), image, cls="grid", style=f"--rows:{len(names)}")
 
 
 def scale_of(values: NDArray[np.float64]) -> Scale:
@@ -164,10 +154,9 @@ def scale_of(values: NDArray[np.float64]) -> Scale:
 def cells_of(values: NDArray[np.float64], scale: Scale) -> Cells:
     """A number for each cell: not read, not finite, zero, or how great it is."""
     levels = _FIRST + np.nan_to_num(scale.at(values)) * _LEVELS
-    cells = np.where(
-        np.isnan(values), _UNREAD, np.where(np.isinf(values), _BROKEN, np.where(values == 0, _ZERO, levels))
-    )
-    return cells.round().astype(np.uint8)
+    levels = np.where(values == 0, _ZERO, levels)
+    levels = np.where(np.isinf(values), _BROKEN, np.where(np.isnan(values), _UNREAD, levels))
+    return levels.round().astype(np.uint8)
 
 
 def png(cells: Cells) -> bytes:
@@ -193,7 +182,7 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 def _colour(place: float) -> tuple[int, int, int]:
     """Blue, from light to dark: told apart by everybody, and from the orange of what is not finite."""
-    for (low, one), (high, other) in zip(_STOPS, _STOPS[1:], strict=False):
+    for (low, one), (high, other) in pairwise(_STOPS):
         if place <= high:
             share = (place - low) / (high - low)
             red, green, blue = (round(a + share * (b - a)) for a, b in zip(one, other, strict=True))
@@ -218,11 +207,9 @@ def _described(table: Table, scale: Scale, share: bool) -> str:
     if share:
         last = np.array([row[~np.isnan(row)][-1] if (~np.isnan(row)).any() else np.nan for row in values])
         worst = int(np.nanargmax(last)) if np.isfinite(last).any() else 0
-        text = (
-            f"In the end `{names[worst]}` has the most, {last[worst]:.0%}."
-            if last[worst] > 0
-            else "In the end there are none."
-        )
+        text = "In the end there are none."
+        if last[worst] > 0:
+            text = f"In the end `{names[worst]}` has the most, {last[worst]:.0%}."
     else:
         with np.errstate(all="ignore"):
             finite = np.where(np.isfinite(values) & (values > 0), values, np.nan)
@@ -236,7 +223,7 @@ def _described(table: Table, scale: Scale, share: bool) -> str:
     if len(wild):
         step = table.steps[wild[:, 1].min()]
         rows = len(np.unique(wild[:, 0]))
-        text += f" {'It is' if rows == 1 else 'They are'} not finite in {rows:,} of {many(len(names), 'row')}, from step {step:,} on."
+        text += f" In {rows:,} of {many(len(names), 'row')} it is not finite, from step {step:,} on."
     return text
 
 

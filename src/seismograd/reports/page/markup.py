@@ -36,10 +36,10 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
     for key, value in attributes.items():
         if value is None or value is False:
             continue
-        key = "class" if key == "cls" else key.rstrip("_").replace("_", "-")
-        told.append(key if value is True else f'{key}="{escape(value)}"')
+        label = "class" if key == "cls" else key.replace("_", "-")
+        told.append(label if value is True else f'{label}="{escape(value)}"')
     if name in _EMPTY:
-        return Html(f"<{' '.join(told)}>")
+        return Html(f"<{' '.join(told)} />")
     return Html(f"<{' '.join(told)}>{joined(children)}</{name}>")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -16,11 +17,11 @@ from seismograd.amounts import duration
 from seismograd.reports.page.costs import memory_figure, time_figure
 from seismograd.reports.page.curves import Mark, chart, line_of
 from seismograd.reports.page.environment import environment, moment
-from seismograd.reports.page.findings import badge, label_of, marks_of, story
+from seismograd.reports.page.findings import label_of, marks_of, story
 from seismograd.reports.page.heat import heat_maps
 from seismograd.reports.page.markup import Html, joined, tag
 from seismograd.reports.page.material import Material, materials_of
-from seismograd.reports.page.verdict import Verdict, joined_verdict, verdict_of
+from seismograd.reports.page.verdict import Verdict, joined_verdict, verdict_of, worst_of
 from seismograd.reports.stories import Story, stories
 from seismograd.reports.words import many, seconds_of
 
@@ -29,6 +30,12 @@ _LINES = 6
 """So many curves of one kind are told apart in one picture."""
 _OWN = 12
 """So many scalars of the user's own are drawn."""
+
+_HOW = (
+    "Where a point stands for several steps, the line is their mean and the band goes from their lowest to their"
+    " highest value. Hatched: not finite. Point at a curve, or go to it with the keyboard and use the arrow keys, to"
+    " read its values."
+)
 
 _LOGO = "M1 10h3l2-6l3 12l3-9l2 5h5"
 
@@ -43,25 +50,17 @@ def render_page(run: Any, *, title: str | None = None) -> str:
         (material,) = materials
         told = stories(material.findings)
         verdict = verdict_of(material, told)
-        status, body = verdict.status, [_head(name, material), *_sections(material, told, verdict, "", 2)]
-    else:
-        parts = [(f"run-{at}", each, stories(each.findings)) for at, each in enumerate(materials, 1)]
-        verdicts = [(anchor, verdict_of(each, told)) for anchor, each, told in parts]
-        whole = joined_verdict(verdicts, name)
-        status = next(
-            word
-            for word in ("crashed", "critical", "warning", "healthy", "")
-            if any(v.status == word for _, v in verdicts) or not word
-        )
-        body = [_head(name, None), whole]
-        for (anchor, each, told), (_, verdict) in zip(parts, verdicts, strict=True):
-            head = tag("h2", f"Run {anchor.removeprefix('run-')} of {len(parts)}", cls="of-run")
-            body.append(
-                tag(
-                    "section", head, _meta(each), *_sections(each, told, verdict, f"{anchor}-", 3), id=anchor, cls="run"
-                )
-            )
-    return _document(f"{name}: {status}" if status else name, body)
+        return _document(name, verdict.status, [_head(name, material), *_sections(material, told, verdict, "", 2)])
+    head, parts, verdicts = _head(name, None), [], []
+    for number, material in enumerate(materials, 1):
+        anchor, told = f"run-{number}", stories(material.findings)
+        verdict = verdict_of(material, told)
+        verdicts.append((anchor, verdict))
+        title_ = tag("h2", f"Run {number} of {len(materials)}", cls="of-run")
+        content = (title_, _meta(material), *_sections(material, told, verdict, f"{anchor}-", 3))
+        parts.append(tag("section", *content, id=anchor, cls="run"))
+    worst = worst_of(verdict for _, verdict in verdicts)
+    return _document(name, worst, [head, joined_verdict(verdicts, name, worst), *parts])
 
 
 def write_page(text: str, path: str | os.PathLike[str]) -> Path:
@@ -71,7 +70,7 @@ def write_page(text: str, path: str | os.PathLike[str]) -> Path:
     return write_whole(text, path, "page")
 
 
-def _document(title: str, body: Sequence[object]) -> str:
+def _document(name: str, status: str, body: Sequence[object]) -> str:
     style, script = _asset("style.css"), _asset("script.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = (
@@ -85,14 +84,14 @@ def _document(title: str, body: Sequence[object]) -> str:
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
         tag("meta", name="generator", content=f"seismograd {seismograd.__version__}"),
-        tag("title", f"{title} \N{MIDDLE DOT} Seismograd"),
+        tag("title", f"{name}: {status} \N{MIDDLE DOT} Seismograd"),
         tag("style", Html(style)),
     )
-    made = f"Made by Seismograd {seismograd.__version__} on {moment(datetime.now(UTC))}. This file is complete: it loads nothing."
+    made = f"Made by Seismograd {seismograd.__version__} on {moment(datetime.now(UTC))}."
     page = (
         tag("a", "Skip to the verdict", href="#main", cls="skip"),
         tag("main", *body, id="main", tabindex="-1"),
-        tag("footer", made),
+        tag("footer", tag("p", f"{made} This file is complete: it loads nothing.")),
         tag("script", Html(script)),
     )
     whole = tag("html", tag("head", *head), tag("body", *page), lang="en")
@@ -115,8 +114,7 @@ def _meta(material: Material) -> Html:
     facts = [many(run.get("steps") or 0, "step")]
     if run.get("started"):
         facts.append(moment(run["started"]))
-    seconds = seconds_of(run)
-    if seconds == seconds:
+    if math.isfinite(seconds := seconds_of(run)):
         facts.append(duration(seconds))
     if run.get("level"):
         facts.append(f"level {run['level']}")
@@ -131,25 +129,21 @@ def _sections(
     material: Material, told: Sequence[Story], verdict: Verdict, prefix: str, level: int
 ) -> Iterable[Html | None]:
     marks = marks_of(told, prefix)
+    costs = [figure for figure in (time_figure(material), memory_figure(material, marks)) if figure is not None]
     sections = [
-        (_count("Findings", len(told)), "findings", _findings(material, told, prefix)),
+        (f"Findings ({len(told)})", "findings", _findings(material, told, prefix)),
         ("Curves", "curves", _curves(material, marks)),
         ("Layers", "layers", heat_maps(material, prefix)),
-        ("Time and memory", "costs", _pair(time_figure(material), memory_figure(material, marks))),
+        ("Time and memory", "costs", joined(costs) if costs else None),
         ("Environment", "environment", environment(material)),
     ]
-    shown = [(title, f"{prefix}{ident}", content) for title, ident, content in sections if content]
+    shown = [(title, f"{prefix}{ident}", content) for title, ident, content in sections if content is not None]
     yield verdict.html()
     links = (tag("li", tag("a", title, href=f"#{ident}")) for title, ident, _ in shown)
-    yield tag(
-        "nav", tag("ul", *links), aria_label=f"Parts of the page{f', {prefix[:-1]}' if prefix else ''}", cls="parts"
-    )
+    label = f"Parts of {prefix.removesuffix('-').replace('-', ' ')}" if prefix else "Parts of the page"
+    yield tag("nav", tag("ul", *links), aria_label=label, cls="parts")
     for title, ident, content in shown:
-        yield tag("section", tag(f"h{level}", title, cls="part"), content, id=ident, aria_label=title)
-
-
-def _count(word: str, number: int) -> str:
-    return f"{word} ({number})"
+        yield tag("section", tag(f"h{level}", title, cls="part"), content, id=ident)
 
 
 def _findings(material: Material, told: Sequence[Story], prefix: str) -> Html | None:
@@ -170,22 +164,7 @@ def _curves(material: Material, marks: Sequence[Mark]) -> Html | None:
         there = [(name, series[name]) for name in group if name in series]
         if not there:
             continue
-        left = f"{many(len(there) - _LINES, 'more curve')} not drawn." if len(there) > _LINES else ""
         lines = [line_of(label_of(name), each) for name, each in there[:_LINES]]
-        thinned = any(line.thinned for line in lines)
-        note = " ".join(
-            filter(
-                None,
-                (
-                    left,
-                    "The band goes from the lowest to the highest value of what a point stands for." if thinned else "",
-                ),
-            )
-        )
-        figures.append(chart(title, lines, marks=marks, decades=decades, note=note))
-    return joined(figures) if figures else None
-
-
-def _pair(*figures: Html | None) -> Html | None:
-    there = [figure for figure in figures if figure is not None]
-    return joined(there) if there else None
+        left = f"{many(len(there) - _LINES, 'more curve')} not drawn." if len(there) > _LINES else ""
+        figures.append(chart(title, lines, marks=marks, decades=decades, note=left))
+    return joined((tag("p", _HOW, cls="hint"), *figures)) if figures else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,7 +112,7 @@ def _base(unit: str, high: float) -> float:
     return float(1024 ** min(4, int(math.log(high, 1024))))
 
 
-def _steps(low: float, high: float, most: int, base: float) -> tuple[float, Sequence[float]]:
+def _steps(low: float, high: float, most: int, base: float) -> tuple[float, list[float]]:
     low, high = low / base, high / base
     rough = (high / most - low / most) or 1.0
     power = 10.0 ** math.floor(math.log10(rough))

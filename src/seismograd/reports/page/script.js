@@ -61,10 +61,9 @@
     hair.hidden = readout.hidden = true;
     plot.tabIndex = 0;
     plot.setAttribute("role", "slider");
-    plot.setAttribute("aria-label", `${axes.getAttribute("aria-label")}, read out by step`);
+    plot.setAttribute("aria-label", axes.dataset.chart);
     plot.setAttribute("aria-valuemin", steps[0]);
     plot.setAttribute("aria-valuemax", steps[steps.length - 1]);
-    axes.removeAttribute("aria-label");
     let at = steps.length - 1;
     plot.setAttribute("aria-valuenow", steps[at]);
 
@@ -130,7 +129,10 @@
     const told = make("output", "told");
     told.setAttribute("aria-live", "polite");
     figure.querySelector("figcaption").before(told);
+    told.textContent = "Point at a cell, or use the arrow keys, to read it.";
+    cells.tabIndex = 0;
     cells.setAttribute("role", "application");
+    cells.setAttribute("aria-label", cells.dataset.heat);
     cells.setAttribute("aria-roledescription", "heat map");
     let row = 0, column = 0, marked = null;
 
@@ -150,6 +152,7 @@
       if (marked) marked.classList.remove("on");
       marked = names[row];
       marked.classList.add("on");
+      told.classList.add("on");
       told.textContent = `${marked.textContent}, step ${count(map.steps[column])}: ${value(levels[row * wide + column])}`;
       if (follow) {
         const top = marked.offsetTop - names[0].offsetTop, room = marked.offsetHeight * 2;

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from seismograd.records import Finding, Severity
-from seismograd.reports.page.findings import badge
+from seismograd.reports.page.findings import badge, headline
 from seismograd.reports.page.markup import Html, joined, prose, tag
 from seismograd.reports.page.material import Material
 from seismograd.reports.stories import Story
@@ -19,6 +19,9 @@ _KINDS = {
     "update": "updates",
     "activation": "dead and saturated units",
 }
+_WORST = ("crashed", "critical", "warning", "healthy")
+_TOLD = frozenset(("not_watched", "store_trouble", "store_resumed"))
+"""Events that say what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +37,17 @@ class Verdict:
     """What the verdict cannot speak of."""
 
     def html(self) -> Html:
-        parts = [badge(self.status), tag("h2", self.title), tag("p", prose(" ".join(self.sentences)), cls="lead")]
+        parts = [
+            badge(self.status),
+            tag("h2", prose(self.title)),
+            tag("p", prose(" ".join(self.sentences)), cls="lead"),
+        ]
         if self.first:
             parts.append(tag("p", tag("strong", "Do this first: "), prose(self.first), cls="first"))
         if self.unseen:
-            items = (tag("li", prose(each)) for each in self.unseen)
-            parts.append(
-                tag(
-                    "details",
-                    tag("summary", "What could not be seen"),
-                    tag("ul", *items),
-                    open=self.status == "healthy",
-                )
-            )
+            items = tag("ul", *(tag("li", prose(each)) for each in self.unseen))
+            summary = tag("summary", "What could not be seen")
+            parts.append(tag("details", summary, items, open=self.status == "healthy"))
         return tag("section", *parts, cls=f"verdict {self.status}", aria_label="Verdict")
 
 
@@ -67,28 +68,20 @@ def verdict_of(material: Material, stories: Sequence[Story]) -> Verdict:
         sentences.append(f"{_listed(follow)} {verb} from it and will go with it.")
     if len(grave) > 1:
         more = list(dict.fromkeys(f"`{each.finding.id}`" for each in grave[1:]))
-        sentences.append(
-            f"Besides it there {'is' if len(grave) == 2 else 'are'} {many(len(grave) - 1, 'more finding')}: {_listed(more)}."
-        )
+        verb = "is" if len(grave) == 2 else "are"
+        sentences.append(f"Besides it there {verb} {many(len(grave) - 1, 'more finding')}: {_listed(more)}.")
     first = finding.recommendations[0] if finding.recommendations else ""
     return Verdict(status, _title(material, status, finding), sentences, first, unseen(material))
 
 
 def _title(material: Material, status: str, finding: Finding | None) -> str:
     if status == "crashed":
-        return "The program ended with an error" + (
-            f"; something was wrong since step {finding.step:,}" if finding else ""
-        )
-    so_far = "so far " if material.state == "live" else ""
-    if finding is None:
-        return (
-            "This run looks healthy" + (" so far" if so_far else "")
-            if material.run.get("steps")
-            else "No training was seen"
-        )
-    if status == "critical":
-        return f"This run went wrong at step {finding.step:,}"
-    return "This run trains, but something needs attention"
+        return "The program ended with an error"
+    if finding is not None:
+        return headline(finding) or f"Something is wrong since step {finding.step:,}"
+    if not material.run.get("steps"):
+        return "No training was seen"
+    return "This run looks healthy so far" if material.state == "live" else "This run looks healthy"
 
 
 def _cut_short(material: Material) -> list[str]:
@@ -114,9 +107,8 @@ def _began(finding: Finding) -> str:
     elif where.module:
         places.append(f"the module `{where.module}`")
     if where.op:
-        places.append(
-            f"the op `{where.op}`" + (f" of the {where.phase} pass" if where.phase in ("forward", "backward") else "")
-        )
+        of = f" of the {where.phase} pass" if where.phase in ("forward", "backward") else ""
+        places.append(f"the op `{where.op}`{of}")
     if places:
         return f"It began at step {finding.step:,} in {', '.join(places)}."
     return f"It was first seen at step {finding.step:,}."
@@ -162,16 +154,11 @@ def unseen(material: Material) -> list[str]:
     if isinstance(share, (int, float)) and share < 1:
         told.append(f"{share:.0%} of the steps were read, so that the watch stayed within its budget.")
     told += [f"{each.message.rstrip('.')}." for each in material.findings if each.id == "blind-probe"]
-    told += [
-        f"{str(event.get('message')).rstrip('.')}."
-        for event in material.report.get("events") or ()
-        if isinstance(event, dict)
-        and event.get("event_type") in ("not_watched", "store", "store_trouble", "store_resumed", "readings_thinned")
-    ]
+    events = [event for event in material.report.get("events") or () if isinstance(event, Mapping)]
+    told += [f"{str(event.get('message')).rstrip('.')}." for event in events if event.get("event_type") in _TOLD]
     if len(material.ranks) > 1:
-        told.append(
-            f"The curves are those of rank {material.rank}; findings are those of all {len(material.ranks)} ranks."
-        )
+        ranks = f"all {len(material.ranks)} ranks"
+        told.append(f"The curves are those of rank {material.rank}; findings are those of {ranks}.")
     return list(dict.fromkeys(told))
 
 
@@ -189,22 +176,21 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def joined_verdict(verdicts: Sequence[tuple[str, Verdict]], name: str) -> Html:
+def worst_of(verdicts: Iterable[Verdict]) -> str:
+    """The worst status among them."""
+    found = {verdict.status for verdict in verdicts}
+    return next((status for status in _WORST if status in found), "healthy")
+
+
+def joined_verdict(verdicts: Sequence[tuple[str, Verdict]], name: str, worst: str) -> Html:
     """Of several runs: which is how, and where on the page it is."""
-    rank = ("crashed", "critical", "warning", "healthy")
-    worst = min(
-        (verdict.status for _, verdict in verdicts), key=lambda status: rank.index(status) if status in rank else 3
-    )
     items = (
-        tag("li", badge(verdict.status), tag("a", f"Run {at}", href=f"#{anchor}"), " ", tag("span", verdict.title))
+        tag("li", badge(verdict.status), tag("a", f"Run {at}", href=f"#{anchor}"), ": ", prose(verdict.title))
         for at, (anchor, verdict) in enumerate(verdicts, 1)
     )
     well = sum(verdict.status == "healthy" for _, verdict in verdicts)
-    lead = (
-        f"`{name}` trained {many(len(verdicts), 'time')}: {well} of them healthy."
-        if well
-        else f"`{name}` trained {many(len(verdicts), 'time')}."
-    )
+    healthy = f"{well or 'none'} of the runs {'is' if well == 1 else 'are'} healthy"
+    lead = f"`{name}` trained {many(len(verdicts), 'time')}; {healthy}."
     parts = (
         badge(worst),
         tag("h2", f"{many(len(verdicts), 'run')} in one process"),
