@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from seismograd.cli.running import _known_ids
+from seismograd.cli.mistakes import known_ids
 from seismograd.detectors import DEFAULT
 
 HEALTHY = """
@@ -189,7 +189,7 @@ def test_an_unknown_id_is_named_and_the_run_goes_on(tmp_path: Path) -> None:
 
 def test_the_ids_that_can_be_ignored_are_those_of_the_detectors() -> None:
     ids = [detector.id for detector in DEFAULT]
-    assert list(_known_ids(ids)) == ids
+    assert list(known_ids(ids)) == ids
 
 
 def test_nothing_of_torch_or_numpy_is_there_before_the_script_wants_it(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +12,9 @@ from typing import Annotated
 import typer
 
 import seismograd
-from seismograd.cli import replaying, running, serving
+from seismograd.cli import pruning, recorded, replaying, running, serving
 from seismograd.cli.mistakes import stop, writable
+from seismograd.cli.stores import AsJson, say_json
 
 app = typer.Typer(
     name="seismograd",
@@ -51,7 +53,13 @@ def about(
 
 
 app.command(cls=running.UpToTheScript)(running.run)
+app.command()(recorded.runs)
+app.command()(recorded.show)
+app.command()(recorded.diagnose)
+app.command()(recorded.html)
+app.command()(recorded.diff)
 app.command()(replaying.replay)
+app.command()(pruning.prune)
 app.command()(serving.ui)
 
 
@@ -79,6 +87,7 @@ def explain(
     finding: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="The finding's id, as printed.", show_default=False)
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say what a finding means, why it matters, what to try, and its limits. Without an id: list all."""
     import rich.console
@@ -87,6 +96,12 @@ def explain(
     from seismograd.reports.pages import groups, pages
 
     known = pages()
+    if finding is not None and finding not in known:
+        stop(f"there is no finding {finding!r}", finding, known, "seismograd explain lists all of them")
+    if as_json:
+        wanted = known.values() if finding is None else [known[finding]]
+        say_json({"findings": [{**asdict(page), "markdown": page.markdown()} for page in wanted]})
+        return
     if finding is None:
         width = max(map(len, known))
         for name, own in groups().items():
@@ -94,8 +109,6 @@ def explain(
             for page in own:
                 typer.echo(f"  {page.id:{width}}  {page.title}")
         return
-    if finding not in known:
-        stop(f"there is no finding {finding!r}", finding, known, "seismograd explain lists all of them")
     out = rich.console.Console()
     if out.is_terminal:
         out.print(Markdown(known[finding].markdown()), width=min(out.width, 100))

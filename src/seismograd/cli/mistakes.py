@@ -10,6 +10,8 @@ from typing import NoReturn
 
 import typer
 
+import seismograd
+
 
 def stop(problem: str, given: str = "", known: Iterable[str] = (), hint: str = "") -> NoReturn:
     """Says on stderr what is wrong, what was perhaps meant and what helps, and exits with 2."""
@@ -22,19 +24,29 @@ def warn(problem: str, given: str = "", known: Iterable[str] = ()) -> None:
     typer.echo(f"seismograd: {problem}{_meant(given, known)}", err=True)
 
 
-def writable(report: Path) -> Path:
+def writable(report: Path, what: str = "the report") -> Path:
     """The whole path of the report, wherever the script goes; what is in the way is said before it starts."""
     path = Path(os.path.abspath(report))
     folder = path.parent
     try:
         if path.is_dir():
-            stop(f"the report cannot be written to {str(report)!r}: it is a folder, give a file")
+            stop(f"{what} cannot be written to {str(report)!r}: it is a folder, give a file")
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(path if path.exists() else folder, os.W_OK):
-            stop(f"the report cannot be written to {str(report)!r}: permission denied")
+            stop(f"{what} cannot be written to {str(report)!r}: permission denied")
     except OSError as error:
-        stop(f"the report cannot be written to {str(report)!r}: {error.strerror or error}")
+        stop(f"{what} cannot be written to {str(report)!r}: {error.strerror or error}")
     return path
+
+
+def known_ids(given: Iterable[str]) -> tuple[str, ...]:
+    """The ids among those given. They are the names of the detectors' files, which need not be imported for that."""
+    home = Path(seismograd.__file__).parent / "detectors"
+    known = {path.stem.replace("_", "-") for path in home.glob("*/*.py")} | {"blind-probe"}
+    ids = [word.strip() for words in given for word in words.split(",") if word.strip()]
+    for wrong in [word for word in ids if word not in known]:
+        warn(f"--ignore {wrong} names no finding", wrong, known)
+    return tuple(word for word in ids if word in known)
 
 
 def _meant(given: str, known: Iterable[str]) -> str:

@@ -75,11 +75,7 @@ class Plot:
         """The picture, a text for each row from the top."""
         across, down = (1, 1) if plain else (2, 4)
         dots = _drawn(self.line, scale, width * across, self.height * down)
-        broken = {
-            scale.column(step, width)
-            for step, low, high in zip(self.line.steps, self.line.low, self.line.high, strict=True)
-            if not (math.isfinite(low) and math.isfinite(high))
-        }
+        broken = _broken(self.line, scale, width)
         marks = set() if self.points is None else set(_cells(self.points, scale, width, self.height))
         rows = []
         for row in range(self.height):
@@ -154,6 +150,20 @@ def _drawn(line: Line, scale: _Scale, width: int, height: int) -> set[tuple[int,
             dots.update(_joined(before, (middle, column)))
         before = (middle, column)
     return dots
+
+
+def _broken(line: Line, scale: _Scale, width: int) -> set[int]:
+    """The columns in which a value was not finite, and those between two of them."""
+    columns: set[int] = set()
+    before: int | None = None
+    for step, low, high in zip(line.steps, line.low, line.high, strict=True):
+        if math.isfinite(low) and math.isfinite(high):
+            before = None
+            continue
+        column = scale.column(step, width)
+        columns.update(range(column if before is None else before, column + 1))
+        before = column
+    return columns
 
 
 def _joined(start: tuple[int, int], stop: tuple[int, int]) -> set[tuple[int, int]]:

@@ -170,9 +170,10 @@ def _quantities(tracks: Sequence[Track]) -> dict[str, int]:
 
 
 def _growth(parted: Parting, tracks: Sequence[Track]) -> tuple[tuple[int, float], ...]:
-    """How far apart the runs are later; for a layer that parted, by their loss."""
-    track = next((t for t in tracks if (t.name, t.rank) == (parted.quantity, parted.rank)), None)
-    track = track or next((t for t in tracks if t.name.startswith("loss")), None)
+    """How far apart the runs are later; where a layer or a setting parted, by their loss."""
+    own = None if _is_setting(parted) else (parted.quantity, parted.rank)
+    track = next((track for track in tracks if (track.name, track.rank) == own), None)
+    track = track or next((track for track in tracks if track.name.startswith("loss")), None)
     if track is None:
         return ()
     told: dict[int, float] = {}
@@ -184,6 +185,10 @@ def _growth(parted: Parting, tracks: Sequence[Track]) -> tuple[tuple[int, float]
     return tuple(sorted(told.items()))
 
 
+def _is_setting(parting: Parting) -> bool:
+    return parting.quantity.startswith(("lr/", "weight_decay/"))
+
+
 def _why(parted: Parting, drifted: Parting | None, layers: Layers, tracks: Sequence[Track]) -> str:
     """What the first difference says about the cause; nothing where it says nothing."""
     if drifted is not None and drifted.step < parted.step and drifted.relative <= _ROUNDING:
@@ -192,13 +197,14 @@ def _why(parted: Parting, drifted: Parting | None, layers: Layers, tracks: Seque
             " value), and it grew: another order of sums, device, number of threads or version does that."
         )
     start = min((int(track.steps[0]) for track in tracks), default=0)
-    if parted.quantity.startswith(("lr/", "weight_decay/")):
+    if _is_setting(parted):
         what = "learning rate" if parted.quantity.startswith("lr/") else "weight decay"
         return f"It is a setting: the {what} is another one from there on."
-    if parted.quantity.startswith("parameter/"):
-        if parted.step <= start:
+    layer = layers.parted
+    if layer is not None and layer.quantity.startswith("parameter/") and layer.step <= parted.step:
+        if layer.step <= start:
             return "The weights differ from the start: another seed, checkpoint or way to initialise them."
-        return "The weights were changed in another way before that step."
+        return "The weights that went into it differ: they were changed in another way before."
     if layers.same_weights is not None and layers.same_weights >= parted.step:
         return "The weights are still the same there: the batch, its order or random numbers (dropout) differ."
     if parted.step <= start:

@@ -1,0 +1,75 @@
+"""How commands come to a store, to a run in it, and to what they write on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seismograd import folders
+from seismograd.cli.mistakes import stop
+from seismograd.records import strict
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from seismograd.store import Run, Store
+
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="PATH|URL",
+        help="The folder, .db file or postgresql:// address of the runs.",
+        show_default="SEISMOGRAD_STORE, SEISMOGRAD_HOME or .seismograd",
+    ),
+]
+Which = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, how it begins, its name, or last.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+_PIPE = 120
+"""Columns, where there is no terminal that would say."""
+
+
+@contextmanager
+def opened(where: str | None) -> Iterator[Store]:
+    """The store; what is wrong with it, or with the run that is asked for, is said in a line."""
+    from seismograd.store import StoreError, open_store
+    from seismograd.store.codec import DamagedError
+
+    place = folders.store(where)
+    try:
+        with open_store(None if place is False else place) as store:  # recorded elsewhere, or before it was off
+            yield store
+    except StoreError as error:
+        stop(str(error))
+    except DamagedError as error:
+        stop(f"the store is damaged: {error}")
+
+
+def state_of(run: Run) -> str:
+    """`live`, `ended` or `lost`."""
+    return "live" if run.live else "lost" if run.lost else "ended"
+
+
+def seconds_of(run: Run) -> float:
+    """How long the run took, or takes so far."""
+    return max(0.0, ((run.ended or run.heartbeat) - run.started).total_seconds())
+
+
+def terminal() -> Console:
+    """What is printed to: as wide as the terminal is, without colour where nobody sees it."""
+    import rich.console
+
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit() else _PIPE
+    return rich.console.Console(highlight=False, markup=False, emoji=False, width=width)
+
+
+def say_json(told: dict[str, Any]) -> None:
+    """Prints strict JSON."""
+    typer.echo(json.dumps({"schema": 1, **strict(told)}, indent=2, allow_nan=False))
