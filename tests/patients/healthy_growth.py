@@ -94,6 +94,27 @@ def actor_waits_while_the_critic_steps() -> sg.TrainingDebugger:
 
 
 @healthy()
+def actor_of_long_episodes() -> sg.TrainingDebugger:
+    """The critic is trained on the actor's actions, without their history, forty times before the actor's own turn."""
+    actor, critic = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)), nn.Linear(6, 1)
+    of_actor = torch.optim.Adam(actor.parameters(), lr=1e-3)
+    of_critic = torch.optim.Adam(critic.parameters(), lr=1e-2)
+    with sg.watch({"actor": actor, "critic": critic}, [of_actor, of_critic], sinks=[]) as watch:
+        for _ in range(3):
+            states = torch.randn(40, 16, 4)
+            for state in states:
+                action = actor(state).detach() + 0.1 * torch.randn(16, 2)
+                reward = -(action - state[:, :2]).square().sum(1)
+                of_critic.zero_grad()
+                F.mse_loss(critic(torch.cat([state, action], 1)).squeeze(1), reward).backward()
+                of_critic.step()
+            of_actor.zero_grad()
+            (-critic(torch.cat([states, actor(states)], 2)).mean()).backward()
+            of_actor.step()
+    return watch
+
+
+@healthy()
 def sequences_that_get_longer() -> sg.TrainingDebugger:
     """A curriculum: each step's graph is longer than the one before, and all of it is of that step."""
     cell, head = nn.GRUCell(4, 16), nn.Linear(16, 2)

@@ -26,8 +26,8 @@ class MissingGradient:
     backward reached in `looks` steps. Either what their module made goes on, without a gradient, into modules that are
     trained (the data there is neither what the model was given nor has it a history); or a whole optimizer stepped
     `steps` times and not one of its parameters ever had a gradient. Critical where that is `most` of all that should
-    be trained. Modules whose output nobody uses, modules in evaluation mode, and those without requires_grad are left
-    alone.
+    be trained. Modules whose output nobody uses, modules in evaluation mode, those without requires_grad, and those
+    whose optimizer has yet to step while others do, as an actor's does until the episode ends, are left alone.
 
     What to try
     -----------

@@ -219,7 +219,8 @@ class Membership(Onlooker):
         held = [at for at in range(len(roster.parameters)) if at not in roster.unowned]
         flags = [parameter.requires_grad for parameter in roster.parameters]
         self._frozen_once |= {name for name, flag in zip(roster.names, flags, strict=True) if not flag}
-        unreached = [at for at in held if flags[at] and self._is_left(roster.names[at])]
+        early = self._yet_to_step(roster)
+        unreached = [at for at in held if flags[at] and at not in early and self._is_left(roster.names[at])]
         told: dict[str, Any] = {
             "looks": self._looks,
             "backwards": self._backwards,
@@ -415,6 +416,15 @@ class Membership(Onlooker):
             return False
         since = self._since.setdefault(name, self._looks)
         return since == 1 or self._looks - since >= _PATIENCE
+
+    def _yet_to_step(self, roster: Roster) -> set[int]:
+        """Parameters of optimizers that wait while others step: an actor's turn comes when the episode ends."""
+        stepped = [bool(self._steps.get(index, (0, 0))[0]) for index in range(len(self.watched.optimizers))]
+        if not any(stepped) or all(stepped):
+            return set()
+        members = [set(own) for own in roster.members]
+        theirs = set().union(*(own for own, has in zip(members, stepped, strict=False) if has))
+        return set().union(*(own for own, has in zip(members, stepped, strict=False) if not has)) - theirs
 
     def _tell_optimizers(self, roster: Roster, flags: Sequence[bool]) -> list[dict[str, Any]]:
         reached_outside = Counter(
