@@ -1,7 +1,7 @@
 # Every target sets up what it needs. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test thorough check bench format docs clean
+.PHONY: help demo test thorough check bench format docs clean chromium
 
 BIN := .venv/bin
 # The first interpreter that is new enough; looked for only when .venv has to be made.
@@ -15,7 +15,7 @@ demo: .venv/.base ## watch two sick training loops, name their faults (a NaN, a 
 	$(BIN)/seismograd demo --report demo-report.json
 	$(BIN)/seismograd demo leak
 
-test: .venv/.dev ## run the tests
+test: .venv/.dev chromium ## run the tests
 	$(BIN)/python -m pytest -n 2 -m "not thorough"
 
 thorough: .venv/.dev ## run the scripts and patients that `make test` leaves out
@@ -46,6 +46,12 @@ clean: ## remove .venv and everything else that was made here
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	rm -rf benchmarks/results demo-report.json
 	find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The tests of the pages look at them in a real browser.
+chromium:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		echo "installing chromium, for the tests of the pages" >&2 && apt-get -qq update && apt-get -qq -y install chromium >/dev/null; } || \
+		echo "there is no chromium: install it, the tests of the pages need it" >&2
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or say make PYTHON=/path/to/python" >&2; exit 1; }
