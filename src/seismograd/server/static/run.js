@@ -1,0 +1,365 @@
+// One run: its head, its tabs, and the live stream that feeds them.
+
+import { back, connection, events, Gone, get, isGone, pause, Refused, runPath } from "./api.js";
+import { mountControls } from "./controls.js";
+import { mountCompare } from "./compare.js";
+import { mountEnvironment } from "./environment.js";
+import { mountEvents } from "./events.js";
+import { keyOf, verdict } from "./findings.js";
+import { announce, failed, h, put, say } from "./dom.js";
+import { ago, bytes, dated, duration, many, moment, percent, whole } from "./format.js";
+import { stateDot, statusChip } from "./icons.js";
+import { mountLayers } from "./layers.js";
+import { mountOverview } from "./overview.js";
+import { mountRanks } from "./ranks.js";
+import { mountResources } from "./resources.js";
+import { Span } from "./span.js";
+
+const TABS = [
+  { id: "overview", title: "Overview", mount: mountOverview, spans: true },
+  { id: "layers", title: "Layers", mount: mountLayers, spans: true },
+  { id: "resources", title: "Time and memory", mount: mountResources, spans: true },
+  { id: "compare", title: "Compare", mount: mountCompare, spans: true },
+  { id: "ranks", title: "Ranks", mount: mountRanks, spans: true, when: (run) => run.ranks.length > 1 },
+  { id: "events", title: "Events", mount: mountEvents },
+  { id: "environment", title: "Environment", mount: mountEnvironment },
+];
+
+const UNSEEN = 5000; // milliseconds between two looks at a run whose page is hidden
+
+export function mountRun(root, { id, query, setQuery, server, go }) {
+  const leaving = new AbortController();
+  const { signal } = leaving;
+  const number = (text) => (text !== undefined && text !== "" && Number.isFinite(Number(text)) ? Number(text) : null);
+  const span = new Span({ start: number(query.start), stop: number(query.stop), width: number(query.width) });
+  let run = null;
+  let findings = [];
+  let known = null; // keys of the findings that were there at first
+  let tab = null;
+  let tabId = "";
+  let controls = null;
+  let names = ["loss"];
+  let stream = null;
+  let rate = null;
+
+  const context = {
+    id, span, query, setQuery, server, signal, go,
+    get run() { return run; },
+    get findings() { return findings; },
+    get fresh() { return known ?? new Set(); },
+    /** The scalars that the live stream should carry. */
+    watch(wanted) {
+      const next = wanted.length ? [...new Set(wanted)].sort() : ["loss"];
+      if (next.join("\n") === names.join("\n")) return;
+      names = next;
+      stream?.abort();
+    },
+    async reload() {
+      await load();
+    },
+  };
+
+  const head = head_();
+  const strip = h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the run" });
+  const tools = spanTools(span);
+  const panel = h("div", { class: "tab-panel", role: "tabpanel", id: "panel", tabindex: -1 });
+  const notice = h("div", {});
+  const controlsPlace = h("div", {});
+  put(root, head.element, controlsPlace, h("div", { class: "tab-row" }, strip, tools.element), notice, panel);
+
+  span.addEventListener("change", () => {
+    setQuery(span.link());
+    tools.refresh();
+    tab?.change?.();
+  });
+
+  async function load() {
+    try {
+      const [detail, found, asked] = await Promise.all([
+        get(runPath(id), {}, signal), get(runPath(id, "findings"), {}, signal), get(runPath(id, "requests"), {}, signal),
+      ]);
+      run = detail;
+      take(found.findings);
+      span.grow(run.steps - 1);
+      put(notice);
+      refresh();
+      if (!controls) {
+        controls = mountControls(controlsPlace, context);
+        choose(query.tab ?? "overview", false);
+        follow();
+      } else {
+        tab?.reload?.();
+      }
+      controls.requests(asked.requests);
+    } catch (error) {
+      if (signal.aborted || error instanceof Gone) return;
+      document.title = "Not found · Seismograd";
+      put(notice, failed(error, load));
+    }
+  }
+
+  function take(next) {
+    findings = next;
+    if (known === null) {
+      known = new Set(next.map(keyOf));
+      return;
+    }
+    for (const finding of next) {
+      if (known.has(keyOf(finding))) continue;
+      known.add(keyOf(finding));
+      context.newest = keyOf(finding);
+      announce(`New ${finding.severity} finding: ${finding.id}, step ${finding.step}. ${finding.message}`);
+    }
+  }
+
+  function refresh() {
+    if (!run) return;
+    head.refresh(run, findings, rate);
+    document.title = `${run.state === "live" ? "● " : ""}${run.status} · ${run.name || run.id} · Seismograd`;
+    drawTabs();
+    tools.refresh(run);
+    controls?.refresh();
+  }
+
+  function shownTabs() {
+    return TABS.filter((each) => !each.when || each.when(run));
+  }
+
+  function drawTabs() {
+    const shown = shownTabs();
+    if (strip.children.length === shown.length && strip.dataset.at === tabId) return;
+    strip.dataset.at = tabId;
+    put(strip, shown.map((each, at) => h("button", {
+      type: "button", role: "tab", id: `tab-${each.id}`, "aria-controls": "panel", "aria-selected": String(each.id === tabId),
+      tabindex: each.id === tabId ? 0 : -1, title: `key ${at + 1}`, on: { click: () => choose(each.id) },
+    }, each.title)));
+  }
+
+  function choose(wanted, record = true) {
+    const next = shownTabs().find((each) => each.id === wanted) ?? TABS[0];
+    if (next.id === tabId) return;
+    tab?.leave?.();
+    tabId = next.id;
+    query.tab = tabId;
+    if (record) setQuery({ tab: tabId === "overview" ? null : tabId });
+    drawTabs();
+    tools.element.hidden = !next.spans;
+    panel.setAttribute("aria-labelledby", `tab-${tabId}`);
+    put(panel);
+    tab = next.mount(panel, context);
+    if (tabId !== "overview") context.watch([]);
+  }
+
+  /** Reads the stream for as long as the run lives and somebody looks. */
+  async function follow() {
+    let batch = run.batch;
+    for (let wait = 250; !signal.aborted && run.state === "live";) {
+      stream = new AbortController();
+      const stop = () => stream.abort();
+      signal.addEventListener("abort", stop, { once: true });
+      try {
+        if (document.hidden) {
+          await unseen();
+          continue;
+        }
+        for await (const { event, data } of events(runPath(id, "live"), { name: names, from: batch }, stream.signal)) {
+          wait = 250;
+          const now = event === "batch" ? data.run : data;
+          batch = Math.max(batch, now.batch ?? 0);
+          heard(now, event === "batch" ? data : {});
+          if (event === "ended") {
+            await load();
+            return;
+          }
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        if (error instanceof Refused) {
+          put(notice, failed(error, load));
+          await pause(5000, signal).catch(() => {});
+        }
+      } finally {
+        signal.removeEventListener("abort", stop);
+      }
+      if (isGone()) {
+        await back(signal).catch(() => {});
+        batch = 0;
+        await load();
+        batch = run.batch;
+      } else {
+        await pause(wait, signal).catch(() => {});
+        wait = Math.min(wait * 2, 8000);
+      }
+    }
+  }
+
+  /** While the page is hidden only its title is kept right; then everything is asked for again. */
+  async function unseen() {
+    while (document.hidden && !signal.aborted && run.state === "live") {
+      await Promise.race([pause(UNSEEN, signal), new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true, signal }))]);
+      if (document.hidden) Object.assign(run, await get(runPath(id), {}, signal));
+      refresh();
+    }
+    await load();
+  }
+
+  let before = null;
+  function heard(now, data) {
+    Object.assign(run, now);
+    const time = performance.now();
+    if (before && now.steps > before.steps && time - before.time > 900) {
+      rate = (now.steps - before.steps) / ((time - before.time) / 1000);
+      before = { steps: now.steps, time };
+    }
+    before ??= { steps: now.steps, time };
+    span.grow(now.steps - 1);
+    if (data.findings?.length) lookAgain();
+    if (data.requests?.length) controls.requests(data.requests);
+    refresh();
+    tab?.batch?.(data);
+  }
+
+  let looking = false;
+  let again = false;
+  /** The order of findings is the server's. */
+  async function lookAgain() {
+    again = looking;
+    if (looking) return;
+    looking = true;
+    try {
+      const [found, detail] = await Promise.all([get(runPath(id, "findings"), {}, signal), get(runPath(id), {}, signal)]);
+      Object.assign(run, detail);
+      take(found.findings);
+      refresh();
+      tab?.found?.();
+    } catch {
+      // the next batch asks again
+    }
+    looking = false;
+    if (again) lookAgain();
+  }
+
+  const hide = () => {
+    if (document.hidden) stream?.abort();
+  };
+  document.addEventListener("visibilitychange", hide);
+  const backAgain = () => {
+    if (!run || run.state !== "live") load();
+  };
+  connection.addEventListener("back", backAgain);
+  const ticking = setInterval(() => {
+    if (run && !document.hidden) head.refresh(run, findings, rate);
+  }, 1000);
+  load();
+
+  return {
+    keys(event) {
+      const shown = run ? shownTabs() : [];
+      const at = shown.findIndex((each) => each.id === tabId);
+      if (strip.contains(document.activeElement) && (event.key === "ArrowLeft" || event.key === "ArrowRight")) {
+        event.preventDefault();
+        choose(shown[(at + (event.key === "ArrowRight" ? 1 : shown.length - 1)) % shown.length].id);
+        strip.querySelector('[aria-selected="true"]').focus();
+      } else if (/^[1-9]$/.test(event.key) && shown[Number(event.key) - 1]) {
+        choose(shown[Number(event.key) - 1].id);
+      } else if (event.key === "/") {
+        const filter = panel.querySelector('input[type="search"]');
+        if (!filter) return;
+        event.preventDefault();
+        filter.focus();
+      } else if (event.key === "f") {
+        span.follow();
+      } else if (event.key === "Escape") {
+        if (tools.element.contains(document.activeElement)) document.activeElement.blur();
+        else if (!span.isAll) span.all();
+        else go("#/");
+      }
+    },
+    leave() {
+      leaving.abort(new DOMException("left", "AbortError"));
+      clearInterval(ticking);
+      document.removeEventListener("visibilitychange", hide);
+      connection.removeEventListener("back", backAgain);
+      tab?.leave?.();
+      controls?.leave?.();
+    },
+  };
+}
+
+/** Name, status, verdict and the few numbers one looks for first. */
+function head_() {
+  const title = h("h1", { tabindex: -1 });
+  const chips = h("span", { class: "chips" });
+  const line = h("p", { class: "verdict" });
+  const facts = h("dl", { class: "facts" });
+  const element = h("div", { class: "run-head" },
+    h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "Runs")),
+    h("div", { class: "run-title" }, title, chips), line, facts);
+  let shown = "";
+  return {
+    element,
+    refresh(run, findings, rate) {
+      say(title, run.name || run.id);
+      say(line, verdict(run, findings));
+      line.className = `verdict is-${run.status}`;
+      const chipsNow = `${run.status} ${run.state}`;
+      if (chipsNow !== shown) {
+        shown = chipsNow;
+        put(chips, statusChip(run.status), stateDot(run.state));
+      }
+      const started = moment(run.started);
+      const ended = moment(run.ended);
+      const live = run.state === "live";
+      const took = started && (ended || live) ? ((ended?.getTime() ?? Date.now()) - started.getTime()) / 1000 : NaN;
+      const pairs = [
+        ["steps", whole(run.steps)],
+        live && rate ? ["speed", `${rate >= 10 ? whole(rate) : rate.toFixed(1)} steps/s`] : null,
+        ["level", run.level ?? "–"],
+        ["overhead", run.overhead === null || run.overhead === undefined ? "–" : `${percent(run.overhead)}${run.budget ? ` of ${percent(run.budget)}` : ""}`],
+        [live ? "running for" : "took", duration(took)],
+        ["started", ago(started), dated(started)],
+        run.ranks.length > 1 ? ["ranks", whole(run.ranks.length)] : null,
+        run.bytes ? ["on disk", bytes(run.bytes)] : null,
+        ["id", run.id],
+      ].filter(Boolean);
+      if (facts.children.length !== pairs.length) put(facts, pairs.map(() => h("div", {}, h("dt", {}), h("dd", {}))));
+      pairs.forEach(([name, value, hint], at) => {
+        const [dt, dd] = facts.children[at].children;
+        say(dt, name);
+        say(dd, value);
+        if (hint) dd.title = hint;
+      });
+    },
+  };
+}
+
+/** The steps in view, to be set by hand; the same as dragging in a chart. */
+function spanTools(span) {
+  const from = h("input", { type: "number", "aria-label": "First step in view", inputmode: "numeric" });
+  const to = h("input", { type: "number", "aria-label": "Last step in view", inputmode: "numeric" });
+  const set = () => span.set(Number(from.value), Number(to.value));
+  for (const input of [from, to]) {
+    input.addEventListener("change", set);
+  }
+  const button = (sign_, name, act) => h("button", { type: "button", "aria-label": name, title: name, on: { click: act } }, sign_);
+  const follow = h("button", { type: "button", class: "follow", title: "key f", on: { click: () => span.follow() } }, "Follow");
+  const all = h("button", { type: "button", title: "double click in a chart, or Esc", on: { click: () => span.all() } }, "All");
+  const element = h("div", { class: "span-tools", role: "group", "aria-label": "Steps in view" },
+    h("span", { class: "muted" }, "steps"), from, h("span", { class: "muted", "aria-hidden": "true" }, "–"), to,
+    button("−", "Zoom out", () => span.zoom(2)), button("+", "Zoom in", () => span.zoom(0.5)), all, follow);
+  let live = false;
+  return {
+    element,
+    refresh(run) {
+      if (run) live = run.state === "live";
+      const [start, stop] = span.range();
+      if (document.activeElement !== from) from.value = String(Math.round(start));
+      if (document.activeElement !== to) to.value = String(Math.round(stop));
+      all.disabled = span.isAll;
+      follow.hidden = !live;
+      follow.setAttribute("aria-pressed", String(span.follows));
+      say(follow, span.follows ? "Following" : "Follow");
+      element.title = `${many(Math.round(stop - start) + 1, "step")} in view`;
+    },
+  };
+}
