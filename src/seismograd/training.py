@@ -14,7 +14,8 @@ import uuid
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from seismograd.by_hand import ByHand
     from seismograd.loop import Loop
     from seismograd.replay.capture import Captures
+    from seismograd.store import Run
     from seismograd.store.recorder import Recorder
 
 _RESERVED = (
@@ -359,6 +361,38 @@ class TrainingDebugger:
             "activation_issues": self.activation_monitor.diagnose(),
         }
         return report
+
+    def html(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The report page of the run so far; written to `path`, whole or not at all, if one is given.
+
+        Its curves come from the store: without one the page has the verdict, the findings and what the report has.
+        """
+        from seismograd.reports.page import render_page, write_page
+
+        with self.stored() as run:
+            text = render_page(run)
+        if path is not None:
+            write_page(text, path)
+        return text
+
+    @contextmanager
+    def stored(self) -> Iterator[Run | dict[str, Any]]:
+        """The run as the store has it by now; its report where it is not recorded, or cannot be read."""
+        from seismograd.store.about import about
+
+        with ExitStack() as stack:
+            run: Run | dict[str, Any] = {**self.report(), "about": about()}
+            if not self._closed:
+                self.flush()
+            if self.recorder is not None and self.recorder.trouble is None:
+                from seismograd.store import StoreError, open_store
+
+                try:
+                    store = stack.enter_context(open_store(self.recorder.url.render_as_string(hide_password=False)))
+                    run = store.run(self.id)
+                except StoreError as error:
+                    self.note("store_trouble", f"the run cannot be read back: {error}")
+            yield run
 
     # -- inside --------------------------------------------------------------------------------------------------
 

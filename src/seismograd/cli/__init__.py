@@ -68,6 +68,7 @@ def demo(
     name: Annotated[str | None, typer.Argument(help="Which one; the first if left out.", show_default=False)] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the demos and exit.")] = False,
     report: Annotated[Path | None, typer.Option(help="Write the report, as JSON, to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report page to this file.")] = None,
 ) -> None:
     """Watch a sick training run and see it diagnosed."""
     from seismograd.cli.demos import FIRST, gallery, run
@@ -79,7 +80,8 @@ def demo(
     name = name or FIRST
     if name not in demos:
         stop(f"there is no demo {name!r}", name, demos, "seismograd demo --list shows all of them")
-    running.then.append(partial(run, demos[name], None if report is None else writable(report)))
+    files = (None if report is None else writable(report), None if html is None else writable(html, "the page"))
+    running.then.append(partial(run, demos[name], *files))
 
 
 @app.command()

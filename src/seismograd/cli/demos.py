@@ -53,17 +53,18 @@ def _home() -> Path:
     return Path(__file__).resolve().parents[3] / "examples"  # a checkout on a system without links
 
 
-def run(demo: Demo, report: Path | None = None) -> NoReturn:
+def run(demo: Demo, report: Path | None = None, html: Path | None = None) -> NoReturn:
     """Runs the script as `seismograd run` does, and says what more there is to see."""
     _say(f"seismograd: {demo.title}", f"seismograd: running {_short(demo.path)}", "")
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # models as small as these are fastest on one thread
 
     def after(found: dict[str, Any]) -> None:
         lines = [] if report is None else [f"seismograd: the report is in {report}"]
+        lines += [] if html is None else [f"seismograd: the page is in {html}"]
         lines += [f"seismograd: for more type: seismograd explain {each['id']}" for each in found["findings"][:1]]
         _say("", *lines)
 
-    start(Script(path=str(demo.path)), Options(report=report, capture=False), after=after)
+    start(Script(path=str(demo.path)), Options(report=report, html=html, capture=False), after=after)
 
 
 def _say(*lines: str) -> None:

@@ -78,6 +78,15 @@ def run(
             envvar="SEISMOGRAD_REPORT", metavar="FILE.json", help="Write the report to this file.", show_default=False
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SEISMOGRAD_HTML",
+            metavar="FILE.html",
+            help="Write the report page to this file: it needs no network.",
+            show_default=False,
+        ),
+    ] = None,
     fail_on: Annotated[
         Grave | None,
         typer.Option(
@@ -188,6 +197,7 @@ def run(
         budget=budget,
         ignore=known_ids(ignore or []),
         report=None if report is None else writable(report),
+        html=None if html is None else writable(html, "the page"),
         fail_on=None if fail_on is None else Severity(fail_on.value),
         stop_on=None if stop_on is None else Severity(stop_on.value),
         quiet=quiet,

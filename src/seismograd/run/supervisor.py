@@ -41,6 +41,7 @@ class Options:
     budget: float | None = None
     ignore: tuple[str, ...] = ()
     report: Path | None = None
+    html: Path | None = None
     fail_on: Severity | None = None
     stop_on: Severity | None = None
     quiet: bool = False
@@ -71,6 +72,7 @@ class Supervisor:
         self._scout: Scout | None = None
         self._display: Display | None = None
         self._wants_stop = self._done = False
+        self._watched: list[TrainingDebugger] = []
         self._broken: set[str] = set()
         self._speaks = rank() == 0  # of several ranks only the first
         self._exits = Exits(self._left_by)
@@ -206,6 +208,7 @@ class Supervisor:
             if code == 0 and self._options.fail_on is not None and _worst(report) >= self._options.fail_on.weight:
                 code = FAILED
             self._write(report)
+            self._write_page(report)
             self._conclude(report)
             if self._after is not None:
                 self._after(report)
@@ -225,6 +228,7 @@ class Supervisor:
         if isinstance(cause, Exception):
             self._tell_of(cause)
         debuggers = self._debuggers()
+        self._watched = [debugger for debugger, _ in debuggers]
         if self._scout is not None and self._scout.unwatched and debuggers:
             message = _unwatched(self._scout.unwatched)
             debuggers[-1][0].note("not_watched", message)
@@ -275,6 +279,24 @@ class Supervisor:
             write_report(report, self._options.report)
         except OSError as error:
             self._say(f"seismograd: {error}")
+
+    def _write_page(self, report: dict[str, Any]) -> None:
+        """One page, with the trainings of this process one after another."""
+        if self._options.html is None or not self._speaks:
+            return
+        try:
+            from contextlib import ExitStack
+
+            from seismograd.reports.page import render_page, write_page
+
+            with ExitStack() as stack:
+                runs = [stack.enter_context(each.stored()) for each in self._watched]
+                text = render_page(runs or report, title=self._script.name)
+            write_page(text, self._options.html)
+        except OSError as error:
+            self._say(f"seismograd: {error}")
+        except Exception as error:
+            self._failed("the page", error)
 
     def _conclude(self, report: dict[str, Any]) -> None:
         """The verdict; if quiet, only if there is something to say."""

@@ -439,7 +439,7 @@ class Run:
         return compare(self, other, rtol=rtol, atol=atol)
 
     def html(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The report page, one file that needs nothing else; written to `path`, whole or not at all, if one is given."""
+        """The report page, one file that needs nothing else; written to `path`, whole or not at all, if it is given."""
         from seismograd.reports.page import render_page, write_page
 
         text = render_page(self)
