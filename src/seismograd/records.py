@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import math
 import os
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
@@ -254,3 +258,16 @@ def launcher() -> tuple[float, str] | None:
         return None
     told = [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")]
     return began, " ".join([str(parent), str(began), *told])
+
+
+_made = itertools.count()
+
+
+def run_id() -> str:
+    """A name for a run: when it began, and what tells it from others. The ranks of one launch find the same."""
+    parent = launcher()
+    if parent is None:
+        return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
+    began, key = parent
+    told = hashlib.sha256(f"{key} {next(_made)}".encode()).hexdigest()[:6]
+    return f"{datetime.fromtimestamp(began, UTC):%Y%m%d-%H%M%S}-{told}"

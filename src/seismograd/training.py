@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import atexit
 import difflib
-import hashlib
-import itertools
 import math
 import os
 import sys
 import time
-import uuid
 import warnings
 import weakref
 from collections import deque
@@ -29,7 +26,7 @@ from seismograd.governor import Governor
 from seismograd.history import TrainingHistory, issues_of
 from seismograd.judge import Judge
 from seismograd.protocols import Detector, Sink
-from seismograd.records import DebugLevel, Finding, Reading, Severity, Where, launcher, rank
+from seismograd.records import DebugLevel, Finding, Reading, Severity, Where, rank, run_id
 from seismograd.reports.report import build_report
 from seismograd.stats.arrays import GradientStats, array_reading
 
@@ -707,19 +704,6 @@ def _ignored(given: Iterable[str] | str, configured: Iterable[str], detectors: I
         hint = f": did you mean {close[0]!r}?" if close else ""
         warnings.warn(f"ignore={wrong!r} names no finding of this version{hint}", UserWarning, stacklevel=4)
     return ids
-
-
-_made = itertools.count()
-
-
-def run_id() -> str:
-    """A name for a run: when it began, and what tells it from others. The ranks of one launch find the same."""
-    parent = launcher()
-    if parent is None:
-        return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
-    began, key = parent
-    told = hashlib.sha256(f"{key} {next(_made)}".encode()).hexdigest()[:6]
-    return f"{datetime.fromtimestamp(began, UTC):%Y%m%d-%H%M%S}-{told}"
 
 
 def _warn(text: str) -> None:
