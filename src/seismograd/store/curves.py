@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seismograd.store.codec import Blob, Floats, Ints, columns, pack
+from seismograd.store.codec import Blob, Floats, Ints, columns, pack, undamaged
 
 FACTOR = 8
 """So many buckets become one of the next level."""
@@ -121,6 +121,7 @@ class Buckets:
         return pack({"names": self.names}, arrays)
 
     @classmethod
+    @undamaged
     def unpack(cls, data: bytes, wanted: Sequence[str] | None = None) -> Buckets:
         blob = Blob(data)
         every: list[str] = blob.head["names"]
@@ -141,6 +142,7 @@ class Buckets:
         return cls(tuple(names), first, last, times, nothing, nothing, nothing, nothing, none, none)
 
     @classmethod
+    @undamaged
     def of_readings(cls, scalars: bytes, wanted: Sequence[str] | None = None) -> Buckets:
         """Encoded readings at full rate: a column for each."""
         blob = Blob(scalars)

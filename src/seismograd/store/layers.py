@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seismograd.store.codec import Blob, Floats, Ints, pack, tables_of
+from seismograd.store.codec import Blob, Floats, Ints, pack, tables_of, undamaged
 
 _UNREAD = -np.inf
 """Stands for what was not read while tables are put together: everything is greater, but for NaN, which stays NaN."""
 
-_UNDEFINED = ("ratio", "gain")
+_UNDEFINED = ("ratio", "gain", "dead", "saturated")
 """Where NaN says that there is no such value, not that it went bad."""
 
 Key = tuple[str, str]
@@ -58,6 +58,8 @@ class Samples:
         return self._grouped(np.arange(0, len(self), -(-len(self) // most)))
 
     def _grouped(self, starts: NDArray[np.intp]) -> Samples:
+        if len(starts) == len(self):
+            return self
         ends = np.append(starts[1:], len(self)) - 1
         with np.errstate(invalid="ignore"):
             values = {key: np.maximum.reduceat(table, starts, axis=1) for key, table in self.values.items()}
@@ -88,6 +90,7 @@ class Samples:
         return pack({"names": self.names, "keys": keys}, arrays)
 
     @classmethod
+    @undamaged
     def unpack(cls, data: bytes, wanted: Key | None = None) -> Samples:
         blob = Blob(data)
         keys = [(kind, column) for kind, column in blob.head["keys"]]
@@ -96,21 +99,26 @@ class Samples:
         return cls(blob.array("first"), blob.array("last"), names, values)
 
     @classmethod
-    def of_readings(cls, steps: Ints, tables: bytes, wanted: Key | None = None) -> Samples:
-        """Encoded tables at full rate; `steps` are those of the readings."""
+    @undamaged
+    def of_readings(cls, steps: Ints, tables: bytes, wanted: Key | None = None, gap: int = 1) -> Samples:
+        """Encoded tables; `steps` are those of the readings. Those within the same span of `gap` steps become one."""
         kind, column = wanted or (None, None)
         parts = []
         for found, names, places, table in tables_of(Blob(tables), kind, column):
             at = steps[places]
-            values = {(found, measure): _entered(measure, block) for measure, block in table.items()}
-            parts.append(cls(at, at, {found: names}, values))
-        return joined_samples(parts).folded(1)
+            starts = np.flatnonzero(np.diff(at // gap, prepend=at[0] // gap - 1))
+            ends = np.append(starts[1:], len(at)) - 1
+            values = {(found, measure): _entered(measure, block, starts) for measure, block in table.items()}
+            parts.append(cls(at[starts], at[ends], {found: names}, values))
+        return joined_samples(parts).folded(gap)
 
 
-def _entered(measure: str, block: Floats) -> NDArray[np.float32]:
+def _entered(measure: str, block: Floats, starts: NDArray[np.intp]) -> NDArray[np.float32]:
     if measure in _UNDEFINED:
         block = np.where(np.isnan(block), _UNREAD, block)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
+        if len(starts) < len(block):
+            block = np.maximum.reduceat(block, starts, axis=0)
         return np.ascontiguousarray(block.T.astype(np.float32))
 
 

@@ -1,8 +1,13 @@
-"""Writes a run into the store while it goes on: a bounded queue, and one thread that empties it."""
+"""Writes a run into the store while it goes on: a bounded queue, and one thread that empties it.
+
+The training only appends to a queue. Nothing here takes a lock that the training could be holding when a signal comes:
+the handler that ends the run has to get through.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import warnings
@@ -10,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from math import isfinite
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from seismograd.records import Finding, Reading
@@ -25,8 +32,15 @@ PACE = 0.5
 """Seconds between two batches; a finding does not wait."""
 MOST = 4096
 """Readings that wait to be written; if there are more, every second of them goes."""
+MOST_CELLS = 4_000_000
+"""Numbers in the tables of those: 32 MB."""
+MOST_EVENTS = 10_000
 PATIENCE = 10.0
 """Seconds that the end of a run waits for what is not yet written."""
+LITTLE_PATIENCE = 3.0
+"""The same, if nothing could be written before."""
+SHORTEST_WAIT, LONGEST_WAIT = 0.5, 5.0
+"""Seconds between two attempts while the store cannot be written."""
 
 
 @dataclass(slots=True)
@@ -67,39 +81,61 @@ class Recorder:
         self.about, self.state, self.on_request = about, state, on_request
         self.complain: Callable[[str], None] = complain or _warn
         self.spent = 0.0
-        """Seconds of processor time that the writing took so far."""
+        """Seconds of processor time that the writing took so far, without its beginning."""
+        self.written = 0
+        """Readings that are in the store, or were."""
         self.thinned = 0
         """Readings that were not written because there were too many at once."""
         self.trouble: str | None = None
         """Why nothing can be written at present."""
-        self.lost: str | None = None
-        """Why something that was handed over is not in the store."""
+        self._missing: dict[str, str] = {}
+        self._remarked: dict[str, int] = {}
+        self._complained = False
         self._queue: deque[tuple[Reading, float]] = deque()
+        self._came = self._went = 0
+        """Numbers in the tables that came, written by the training, and those that went, written by the thread."""
         self._findings: dict[tuple[Any, ...], Finding] = {}
-        self._events: deque[dict[str, Any]] = deque(maxlen=10_000)
+        self._events: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self._answers: deque[tuple[int, str]] = deque()
         self._report: dict[str, Any] | None = None
-        self._wake = threading.Event()
-        self._condition = threading.Condition()
-        self._asked = self._done = 0
-        """How often a flush was asked for, and the last that was fulfilled."""
+        self._flushes: deque[threading.Event] = deque()
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        """Wakes the thread; a signal handler may use it too."""
         self._ending = False
         self._deadline = 0.0
         self._pid = os.getpid()
-        self._thread = threading.Thread(target=self._work, name="seismograd-recorder", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
+        """Begins with the first that is to be written: a run without anything leaves nothing behind."""
 
     # -- from the training -------------------------------------------------------------------------------------------
 
+    def _start(self) -> None:
+        if os.getpid() == self._pid:
+            self._thread = threading.Thread(target=self._work, name="seismograd-recorder", daemon=True)
+            self._thread.start()
+
+    def open(self) -> None:
+        """Begins at once, before there is anything to write."""
+        if self._thread is None:
+            self._start()
+
     def write_reading(self, reading: Reading) -> None:
+        if self._thread is None:
+            self._start()
         queue = self._queue
         queue.append((reading, time.time()))
-        if len(queue) > MOST:
+        if reading.tensors:
+            self._came += weight(reading)
+        if len(queue) > MOST or self._came - self._went > MOST_CELLS:
             self._thin()
+        elif len(queue) == MOST // 2:
+            self._bell.put(None)
 
     def write_finding(self, finding: Finding) -> None:
+        if self._thread is None:
+            self._start()
         self._findings[finding.key] = finding
-        self._wake.set()
+        self._bell.put(None)
 
     def update_finding(self, finding: Finding) -> None:
         self._findings[finding.key] = finding
@@ -112,89 +148,98 @@ class Recorder:
         """Where the run is recorded, and what of it could not be: for the report."""
         from seismograd.store.schema import shown
 
-        return {"address": shown(self.url), "thinned": self.thinned, "missing": self.lost}
+        missing = list(self._missing.values())
+        if self.trouble is not None:
+            missing.append(f"it cannot be written at present: {self.trouble}")
+        return {
+            "address": shown(self.url),
+            "written": self.written,
+            "thinned": self.thinned,
+            "missing": "; ".join(missing) or None,
+        }
 
     def flush(self, timeout: float = PATIENCE) -> bool:
         """Waits until everything handed over so far is in the store; whether it is."""
-        if os.getpid() != self._pid or not self._thread.is_alive():
-            return False
-        with self._condition:
-            self._asked += 1
-            wanted = self._asked
-            self._wake.set()
-            self._condition.wait_for(lambda: self._done >= wanted or not self._thread.is_alive(), timeout)
-            return self._done >= wanted
+        if os.getpid() != self._pid or self._thread is None or not self._thread.is_alive():
+            return self._thread is None
+        done = threading.Event()
+        self._flushes.append(done)
+        self._bell.put(None)
+        return done.wait(timeout) and self.trouble is None
 
     def close(self, report: dict[str, Any]) -> None:
-        if os.getpid() != self._pid or self._ending:
+        """Writes what is left, and the report, and lets go of the store. A second call waits for the first."""
+        if os.getpid() != self._pid or self._thread is None:
             return
-        self._report = report
-        self._deadline = time.monotonic() + PATIENCE
-        self._ending = True
-        self._wake.set()
+        if not self._ending:
+            self._report = report
+            self._deadline = time.monotonic() + (PATIENCE if self.trouble is None else LITTLE_PATIENCE)
+            self._ending = True
+            self._bell.put(None)
         self._thread.join(PATIENCE + 5.0)
 
     def _thin(self) -> None:
-        """Every second reading goes, but for those that tell what comes only once; the newest stay as they are."""
-        queue, kept, dropped = self._queue, [], 0
-        waiting = [queue.popleft() for _ in range(len(queue))]
-        for at, entry in enumerate(waiting):
-            if at % 2 and not _is_rare(entry[0]):
-                dropped += 1
-            else:
-                kept.append(entry)
-        if len(kept) > 2 * MOST:  # nothing but rarities
-            dropped += len(kept) - 2 * MOST
-            kept = kept[-2 * MOST :]
-        queue.extendleft(reversed(kept))
-        self.thinned += dropped
+        """Every second reading goes, but for those that tell what comes only once."""
+        waiting = _emptied(self._queue)
+        kept = [entry for at, entry in enumerate(waiting) if not at % 2 or _is_rare(entry[0])]
+        if len(kept) > MOST:  # nothing but rarities
+            kept = kept[-MOST // 2 :]
+        self.thinned += len(waiting) - len(kept)
+        self._came -= sum(weight(reading) for reading, _ in waiting) - sum(weight(reading) for reading, _ in kept)
+        self._queue.extendleft(reversed(kept))
+        self._bell.put(None)
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         writing: Writing | None = None
         unwritten: Batch | None = None
-        due, retry, wait = 0.0, 0.0, 1.0
+        due, retry, wait = 0.0, 0.0, SHORTEST_WAIT
         while True:
-            self._wake.wait(TICK)
-            self._wake.clear()
-            started = time.thread_time()
-            ending, asked, now = self._ending, self._asked, time.monotonic()
+            self._listen()
+            began, now, ending = time.thread_time(), time.monotonic(), self._ending
+            flushes = _emptied(self._flushes)
+            if now < retry and not (ending or flushes):
+                continue
+            known = writing is not None
             try:
-                if now < retry and not ending and asked == self._done:
-                    continue
                 writing = writing or self._open()
                 self._hear(writing)
-                hurries = self._findings or self._answers or ending or asked > self._done
+                self._remark(writing)
+                hurries = self._findings or self._answers or ending or flushes or len(self._queue) >= MOST // 2
                 if unwritten is None and (now >= due or hurries):
                     unwritten = self._taken(final=ending)
                     due = now + PACE
                 if unwritten is not None:
                     writing.write(unwritten)
+                    self.written += len(unwritten.readings)
                     unwritten = None
                 self._reply(writing)
-                if self.trouble is not None:
-                    self._events.append(_event("store_resumed", "the store can be written again"))
-                self.trouble, wait, retry = None, 1.0, 0.0
+                writing.thin()
+                self._resumed()
+                wait, retry = SHORTEST_WAIT, 0.0
             except Exception as error:
+                self._troubled(error)
                 if writing is not None:
                     writing.disconnect()
-                self._troubled(error)
-                retry, wait = now + wait, min(2 * wait, 30.0)
-                if ending and now < self._deadline - 1.0:
-                    time.sleep(0.2)
-                    self._wake.set()
-                    self.spent += time.thread_time() - started
-                    continue
-            self.spent += time.thread_time() - started
-            with self._condition:
-                if self.trouble is None:
-                    self._done = asked
-                self._condition.notify_all()
-            if ending and (self.trouble is not None or (unwritten is None and self._report is None)):
+                retry, wait = now + wait, min(2 * wait, LONGEST_WAIT)
+            if known:
+                self.spent += time.thread_time() - began
+            for done in flushes:
+                done.set()
+            if ending and self._is_over(unwritten):
                 if writing is not None:
                     writing.disconnect()
                 return
+
+    def _listen(self) -> None:
+        """Waits for the next tick, or until somebody is in a hurry."""
+        try:
+            self._bell.get(timeout=TICK)
+            while True:
+                self._bell.get_nowait()
+        except Empty:
+            pass
 
     def _open(self) -> Writing:
         from seismograd.store.writing import Writing
@@ -204,21 +249,43 @@ class Recorder:
 
     def _taken(self, final: bool) -> Batch:
         """What waits, taken out of the queue."""
-        queue = self._queue
-        batch = Batch([queue.popleft() for _ in range(len(queue))])
-        findings = list(self._findings.items())
-        for key, finding in findings:
-            batch.findings[key] = finding
-            if self._findings.get(key) is finding:
-                del self._findings[key]
-        batch.events = [self._events.popleft() for _ in range(len(self._events))]
+        batch = Batch(_emptied(self._queue), events=_emptied(self._events))
+        self._went += sum(weight(reading) for reading, _ in batch.readings)
+        for key in tuple(self._findings):
+            batch.findings[key] = self._findings.pop(key)
         if self.state is not None:
             batch.state = dict(self.state())
-        batch.state["thinned"] = self.thinned
-        batch.state["lost"] = self.lost
+        batch.state |= {"thinned": self.thinned, "lost": self.told()["missing"]}
         if final:
             batch.report, self._report = self._report, None
         return batch
+
+    def _is_over(self, unwritten: Batch | None) -> bool:
+        """Whether nothing is left to be written, or there is no more time for it."""
+        if self.trouble is None:
+            return unwritten is None and self._report is None
+        if time.monotonic() < self._deadline:
+            time.sleep(0.1)
+            self._bell.put(None)
+            return False
+        left = len(self._queue) + (len(unwritten.readings) if unwritten else 0)
+        self._missing["end"] = f"the last {left:,} readings and the end of the run are not in the store"
+        return True
+
+    def _remark(self, writing: Writing) -> None:
+        """Tells in the run itself what of it is not there."""
+        remarks = (
+            ("thinned", self.thinned, f"{self.thinned:,} readings came faster than they could be written"),
+            ("replaced", writing.replaced, "the run was deleted from the store while it went on: what it had is gone"),
+            ("refused", writing.refused, f"{writing.refused:,} readings, findings or events cannot be written down"),
+            ("names", int(writing.names_are_many), "of so many names the newer ones are kept at full rate only"),
+        )
+        for key, number, message in remarks:
+            told = self._remarked.get(key, 0)
+            if number >= 2 * told and number > told:  # again when it doubled
+                self._remarked[key] = number
+                self._events.append(_event(f"store_{key}", message))
+                self._missing[key] = message
 
     def _hear(self, writing: Writing) -> None:
         """What somebody asks of the run, told to whoever can do it."""
@@ -234,7 +301,7 @@ class Recorder:
 
     def _answer(self, number: int, text: str) -> None:
         self._answers.append((number, text))
-        self._wake.set()
+        self._bell.put(None)
 
     def _reply(self, writing: Writing) -> None:
         """Answers stand in the store when what they tell does."""
@@ -245,18 +312,43 @@ class Recorder:
     def _troubled(self, error: Exception) -> None:
         from seismograd.store.schema import reason
 
-        first = self.trouble is None and self.lost is None
-        self.trouble = self.lost = f"{type(error).__name__}: {reason(error)}"
-        if first:
-            self.complain(f"seismograd: the run cannot be recorded at present, training goes on ({self.trouble})")
+        why = reason(error)
+        if self.trouble is None:
+            self._events.append(_event("store_unavailable", f"the run cannot be recorded at present: {why}"))
+            if not self._complained:
+                self._complained = True
+                self.complain(f"seismograd: the run cannot be recorded at present, training goes on ({why})")
+        self.trouble = why
+
+    def _resumed(self) -> None:
+        if self.trouble is not None:
+            self._events.append(_event("store_resumed", "the run is being recorded again"))
+            self.trouble = None
+
+
+def weight(reading: Reading) -> int:
+    """How many numbers its tables have."""
+    return sum(len(stats.names) * len(stats.columns) for stats in reading.tensors.values())
 
 
 def _is_rare(reading: Reading) -> bool:
     """Whether it tells what another reading will not."""
-    if reading.facts or reading.origin is not None or reading.marks or "val_loss" in reading.scalars:
+    if reading.facts or reading.marks or reading.origin is not None or reading.insight is not None:
         return True
-    loss, norm = reading.scalars.get("loss", 0.0), reading.scalars.get("grad/norm", 0.0)
-    return not (abs(loss) < float("inf") and abs(norm) < float("inf"))
+    if "val_loss" in reading.scalars or "nonfinite" in reading.tensors:
+        return True
+    return not all(map(isfinite, reading.scalars.values()))
+
+
+def _emptied(queue: deque[Any]) -> list[Any]:
+    """What is in the queue, taken out; others may do so at the same time."""
+    taken = []
+    try:
+        for _ in range(len(queue)):
+            taken.append(queue.popleft())
+    except IndexError:
+        pass
+    return taken
 
 
 def _event(kind: str, message: str) -> dict[str, Any]:
@@ -267,4 +359,4 @@ def _warn(text: str) -> None:
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=2)
     except Exception:  # the user turns warnings into errors
-        print(text)  # noqa: T201
+        print(text, file=sys.stderr)  # noqa: T201

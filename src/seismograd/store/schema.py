@@ -13,7 +13,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import random
 import sqlite3
 import time
 from collections.abc import Callable
@@ -23,15 +25,22 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, LargeBinary, String, Table, Text
 from sqlalchemy.engine import Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from seismograd import folders
+from seismograd.store import forks
 
 SCHEMA = 1
 
 FILE = "seismograd.db"
 
+PATIENCE = 30.0
+"""Seconds that a connection waits for others who write."""
+
 metadata = sa.MetaData()
+
+_PREFIX = "seismograd_"
+"""Of every table: a database may hold other things too."""
 
 _number = BigInteger().with_variant(Integer, "sqlite")
 
@@ -40,10 +49,10 @@ def _owned() -> tuple[Column[Any], ...]:
     return Column("run", String(64), nullable=False), Column("rank", Integer, nullable=False, default=0)
 
 
-meta = Table("seismograd_meta", metadata, Column("name", String(32), primary_key=True), Column("value", Text))
+meta = Table(_PREFIX + "meta", metadata, Column("name", String(32), primary_key=True), Column("value", Text))
 
 runs = Table(
-    "runs",
+    _PREFIX + "runs",
     metadata,
     Column("id", String(64), primary_key=True),
     Column("name", Text, nullable=False),
@@ -52,7 +61,7 @@ runs = Table(
 )
 
 ranks = Table(
-    "ranks",
+    _PREFIX + "ranks",
     metadata,
     Column("run", String(64), primary_key=True),
     Column("rank", Integer, primary_key=True, autoincrement=False),
@@ -68,10 +77,11 @@ ranks = Table(
 )
 
 segments = Table(
-    "segments",
+    _PREFIX + "segments",
     metadata,
     Column("id", _number, primary_key=True),
     *_owned(),
+    Column("number", BigInteger, nullable=False),  # counts the segments of a rank, full or not
     Column("first", BigInteger, nullable=False),  # the step behind the last one of the segment before
     Column("last", BigInteger, nullable=False),
     Column("count", Integer, nullable=False),
@@ -81,11 +91,12 @@ segments = Table(
     Column("scalars", LargeBinary, nullable=False),
     Column("tables", LargeBinary),
     Column("facts", LargeBinary),
-    Index("segments_place", "run", "rank", "first"),
+    Index(_PREFIX + "segments_place", "run", "rank", "first"),
+    Index(_PREFIX + "segments_number", "run", "rank", "number", unique=True),
 )
 
 buckets = Table(
-    "buckets",
+    _PREFIX + "buckets",
     metadata,
     Column("id", _number, primary_key=True),
     *_owned(),
@@ -94,11 +105,11 @@ buckets = Table(
     Column("last", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("data", LargeBinary, nullable=False),
-    Index("buckets_place", "run", "rank", "level", "first"),
+    Index(_PREFIX + "buckets_place", "run", "rank", "level", "first"),
 )
 
 samples = Table(
-    "samples",
+    _PREFIX + "samples",
     metadata,
     Column("id", _number, primary_key=True),
     *_owned(),
@@ -106,11 +117,11 @@ samples = Table(
     Column("last", BigInteger, nullable=False),
     Column("bytes", BigInteger, nullable=False),
     Column("data", LargeBinary, nullable=False),
-    Index("samples_place", "run", "rank", "first"),
+    Index(_PREFIX + "samples_place", "run", "rank", "first"),
 )
 
 findings = Table(
-    "findings",
+    _PREFIX + "findings",
     metadata,
     Column("id", _number, primary_key=True),
     *_owned(),
@@ -118,11 +129,11 @@ findings = Table(
     Column("severity", String(16), nullable=False),
     Column("changed", BigInteger, nullable=False),  # the batch that wrote it last
     Column("data", Text, nullable=False),
-    Index("findings_key", "run", "rank", "key", unique=True),
+    Index(_PREFIX + "findings_key", "run", "rank", "key", unique=True),
 )
 
 events = Table(
-    "events",
+    _PREFIX + "events",
     metadata,
     Column("id", _number, primary_key=True),
     *_owned(),
@@ -131,11 +142,11 @@ events = Table(
     Column("level", String(16), nullable=False),
     Column("message", Text, nullable=False),
     Column("data", Text, nullable=False),
-    Index("events_place", "run", "id"),
+    Index(_PREFIX + "events_place", "run", "id"),
 )
 
 requests = Table(
-    "requests",
+    _PREFIX + "requests",
     metadata,
     Column("id", _number, primary_key=True),
     Column("run", String(64), nullable=False, index=True),
@@ -217,27 +228,50 @@ def file_of(url: sa.URL) -> Path | None:
     return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
 
 
-def connect(url: sa.URL, *, writes: bool = False, patience: float = 30.0) -> Engine:
+def connect(url: sa.URL, *, writes: bool = False, patience: float = PATIENCE) -> Engine:
     """An engine on the store, which is made or migrated if `writes`; a `StoreError` says what is in the way."""
     path = file_of(url)
-    if path is not None:
-        if writes:
-            _make_folder(path)
-        elif not path.is_file():
-            raise StoreError(
-                f"there is no store at {folders.shown(path)}: runs are recorded there by seismograd run and sg.watch, "
-                "or name another with --store"
-            )
-    try:
-        engine = _engine(url, writes, patience)
-        _migrate(engine, url, writes)
-    except ModuleNotFoundError:
-        raise StoreError("PostgreSQL needs a driver: pip install 'seismograd[postgres]'") from None
-    except NoSuchModuleError as error:
-        raise StoreError(f"the store's address cannot be used: {error}") from None
-    except DBAPIError as error:
-        raise StoreError(f"the store {shown(url)} cannot be opened: {reason(error)}") from error
-    return engine
+    if path is None and importlib.util.find_spec("psycopg") is None:
+        raise StoreError("a store on PostgreSQL needs a driver: pip install 'seismograd[postgres]'")
+    if path is not None and not writes and not path.is_file():
+        raise StoreError(
+            f"there is no store at {folders.shown(path)}: runs are recorded there by seismograd run and sg.watch, "
+            "or name another with --store"
+        )
+    engine: Engine | None = None
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            if path is not None and writes:
+                _make_folder(path)
+            engine = _engine(url, writes, patience)
+            _migrate(engine, url, writes)
+            return engine
+        except (DBAPIError, ImportError, OSError, UnicodeError) as error:
+            _disposed(engine)
+            if not _is_busy(error) or time.monotonic() > deadline:
+                raise StoreError(f"the store {shown(url)} cannot be opened: {reason(error)}") from error
+            time.sleep(0.05 + 0.1 * random.SystemRandom().random())  # many start at once
+        except BaseException:
+            _disposed(engine)
+            raise
+
+
+def _disposed(engine: Engine | None) -> None:
+    if engine is not None:
+        engine.dispose()
+
+
+def _is_busy(error: BaseException) -> bool:
+    """Whether others have it just now, and it is worth while to wait."""
+    origin = getattr(error, "orig", None)
+    if isinstance(origin, sqlite3.Error):
+        return getattr(origin, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+    return getattr(origin, "sqlstate", None) == _TOO_MANY or "too many clients" in str(origin)
+
+
+_TOO_MANY = "53300"
+"""PostgreSQL's code for more connections than it, or the user, may have."""
 
 
 def reason(error: BaseException) -> str:
@@ -254,30 +288,53 @@ def _make_folder(path: Path) -> None:
 
 
 def _engine(url: sa.URL, writes: bool, patience: float) -> Engine:
-    if file_of(url) is None:
-        return sa.create_engine(url, pool_pre_ping=not writes, connect_args={"connect_timeout": 10})
-    engine = sa.create_engine(
-        url,
-        connect_args={"timeout": patience, "check_same_thread": False, "isolation_level": None},
-    )
+    path = file_of(url)
+    if path is None:
+        engine = sa.create_engine(url, pool_pre_ping=not writes, connect_args=_SERVER)
+        forks.mind(engine, is_file=False)
+        return engine
 
-    @sa.event.listens_for(engine, "connect")
-    def prepare(connection: sqlite3.Connection, _: Any) -> None:
-        if writes:
-            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first table, or without effect
-            connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
+    def opened() -> sqlite3.Connection:
+        address = path.as_uri() + ("?mode=rwc" if writes else "?mode=rw" if _has_writable_folder(path) else _FROZEN)
+        connection = sqlite3.connect(address, patience, isolation_level=None, check_same_thread=False, uri=True)
+        try:
+            if writes:
+                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first table, or without effect
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute(f"PRAGMA journal_size_limit={_LONGEST_LOG}")
+            connection.execute("PRAGMA synchronous=NORMAL")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    engine = sa.create_engine(url, creator=opened)
+    forks.mind(engine, is_file=True)
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         # Who means to write says so at once: a lock that is asked for later could not be waited for.
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        looks = not writes or connection.get_execution_options().get("looks")
+        connection.exec_driver_sql("BEGIN" if looks else "BEGIN IMMEDIATE")
 
     return engine
 
 
+def _has_writable_folder(path: Path) -> bool:
+    """Whether readers can leave their marks beside the file; a log that is there has to be read too."""
+    log = path.with_name(path.name + "-wal")
+    return (os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)) or log.exists()
+
+
+_FROZEN = "?mode=ro&immutable=1"
+"""For a file on a disk to which nobody can write."""
+_LONGEST_LOG = 8 * 1024 * 1024
+"""Bytes to which SQLite's log is cut when it has been worked off."""
+_SERVER = {"connect_timeout": 10, "application_name": "seismograd", "keepalives_idle": 30}
+
+
 def _migrate(engine: Engine, url: sa.URL, writes: bool) -> None:
-    with engine.connect() as connection:
+    with engine.connect().execution_options(looks=True) as connection:
         found = _version(connection)
     if found == SCHEMA:
         return
@@ -289,7 +346,7 @@ def _migrate(engine: Engine, url: sa.URL, writes: bool) -> None:
     if not writes:
         if found is None:
             raise StoreError(f"{shown(url)} is no store of Seismograd's: there are no runs in it")
-        _migrate(connect(url, writes=True), url, True)
+        connect(url, writes=True).dispose()
         return
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":

@@ -17,3 +17,8 @@ def to_json(value: Any) -> str:
 
 def from_json(text: str | None) -> Any:
     return None if text is None else json.loads(text)
+
+
+def plain(text: str) -> str:
+    """`text` without what a database refuses: NUL, and halves of characters."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")

@@ -1,287 +1,390 @@
-"""One process's way into the store: batches go in whole, what grows old is thinned, and the run keeps to its limit."""
+"""One process's way into the store: batches go in whole and once, however often they have to be tried."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
-from seismograd.records import Finding, Reading, Severity
+from seismograd.records import Finding, Reading
 from seismograd.store import codec, schema
-from seismograd.store.curves import FACTOR, Buckets, joined
-from seismograd.store.layers import Samples, joined_samples
-from seismograd.store.texts import from_json, to_json
+from seismograd.store.recorder import weight
+from seismograd.store.retention import OVERHEAD, SEALED, Retention
+from seismograd.store.texts import from_json, plain, to_json
 
 if TYPE_CHECKING:
     from seismograd.store.recorder import Batch
 
-SEALED = 512
-"""Readings in a segment that is full, and buckets in a row."""
-LEVELS = 7
-"""Of buckets: in the last a column stands for two million steps."""
-HEAD = 2
-"""Segments at the beginning that stay whole."""
-AROUND = 200
-"""Steps before and after a finding that stay whole."""
-PINS = 32
-"""The findings for which that holds."""
-ROW = 64
-"""Samples in a row."""
-ROWS = 16
-"""Rows of samples: when there are more, two become one."""
+CELLS = 2_000_000
+"""Numbers in the tables of a segment: with more of them it is full."""
 NAMES = 2000
 """Names of scalars that are listed."""
 EVENTS = 20_000
 """The newest events stay."""
+FINDINGS = 2000
+LONGEST = 4000
+"""Characters of a message that are kept."""
 PULSE = 2.0
 """Seconds: a run that has nothing to write says at least so often that it lives."""
+TOLD = 0.02
+"""Of the limit: what events may take, and what the report may."""
 
-SHARES = {"readings": 0.25, "tables": 0.25, "buckets": 0.30, "samples": 0.15}
-"""Of the limit. When one is used up its oldest rows go; the rest is for findings, events and the report."""
+
+# Made once: to make a statement takes longer than to execute it.
+_MY_RUN: sa.BindParameter[str] = sa.bindparam("my_run")
+_MY_RANK: sa.BindParameter[int] = sa.bindparam("my_rank")
+
+
+def _mine(statement: Any, table: sa.Table) -> Any:
+    return statement.where(table.c.run == _MY_RUN, table.c.rank == _MY_RANK)
+
+
+_BATCH = _mine(sa.select(schema.ranks.c.batch), schema.ranks)
+_RANK = _mine(schema.ranks.update(), schema.ranks).where(schema.ranks.c.batch == sa.bindparam("before"))
+_SEGMENTS, _EVENTS = schema.segments.insert(), schema.events.insert()
+_NO_DRAFTS = _mine(schema.segments.delete(), schema.segments).where(schema.segments.c.sealed.is_(False))
+_REQUESTS = (
+    sa.select(schema.requests)
+    .where(schema.requests.c.run == _MY_RUN, schema.requests.c.id > sa.bindparam("seen"))
+    .order_by(schema.requests.c.id)
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
-    """A full segment in the store."""
+class _Part:
+    """Encoded readings, as they become a segment."""
 
-    id: int
+    number: int
     first: int
     last: int
-    readings: int
-    """Bytes, without the tables."""
-    tables: int
-    whole: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row of buckets or samples in the store."""
-
-    id: int
-    last: int
-    size: int
+    count: int
+    sealed: bool
+    encoded: codec.Encoded
 
 
 class Writing:
     """Writes one rank of one run. What fails can be tried again: nothing is written twice, nothing is forgotten."""
 
-    def __init__(self, url: sa.URL, run: str, name: str, *, rank: int, limit: int, about: Mapping[str, Any]) -> None:
-        self._url, self._run, self._name, self._rank, self._about = url, run, name, rank, about
-        self._shares = {kind: int(share * limit) for kind, share in SHARES.items()}
+    def __init__(
+        self, url: sa.URL, run: str, name: str, *, rank: int = 0, limit: int = schema.LIMIT, about: Mapping[str, Any]
+    ) -> None:
+        self._url, self._run, self._name, self._rank, self._about = url, run, plain(name), rank, about
+        self._me = {"my_run": run, "my_rank": rank}
+        self._limit = limit
+        self._started = time.time()
         self._engine: Engine | None = None
-        self._is_known = False
+        self._file: tuple[int, int] | None = None
+        self._kept = Retention(run, rank, limit)
         self._batch = self._request = 0
         self._pulse = 0.0
         self._open: list[tuple[Reading, float]] = []
-        """The readings that lie in `_drafts`: segments that are not full."""
-        self._drafts: list[int] = []
-        self._segments: list[Segment] = []
-        self._last = -1
-        """The last step that lies in a full segment."""
-        self._pending: list[list[Buckets]] = [[] for _ in range(LEVELS + 2)]
-        """Buckets by level that are not yet a full row."""
-        self._buckets: list[list[Row]] = [[] for _ in range(LEVELS + 2)]
-        self._ends = [-1] * (LEVELS + 2)
-        self._gap = 1
-        self._sampled: list[Samples] = []
-        self._samples: list[Row] = []
+        """The readings that lie in segments that are not full."""
+        self._cells = 0
+        """Numbers in their tables."""
+        self._number = 0
+        """That of the next segment."""
+        self._last: int | None = None
+        """The last step in the store."""
+        self._sealed: int | None = None
+        """The last step in a full segment."""
         self._names: dict[str, None] = {}
-        self._tables: dict[str, list[str]] = {}
-        self._pins: dict[tuple[Any, ...], int] = {}
-        self._events = 0
-        self._told = 0
-        """Bytes of findings, events and report."""
+        self._tables: dict[str, dict[str, None]] = {}
+        self._listed = 0
+        """How many names and columns the store has a list of."""
+        self._findings: dict[tuple[Any, ...], Finding] = {}
+        self._texts: dict[tuple[Any, ...], int] = {}
+        """Their sizes."""
+        self._events: deque[int] = deque()
+        """The sizes of the events in the store."""
+        self._report = 0
+        """Bytes of the report."""
+        self._anew = False
+        """Whether what is in memory has to be written once more: the store lost it."""
+        self.replaced = 0
+        """How often the store was found to be another one, without the run."""
+        self.refused = 0
+        """Readings, findings and events that cannot be put into words."""
 
     # -- the connection ----------------------------------------------------------------------------------------------
 
     def disconnect(self) -> None:
         """Lets go of the connection; the next batch makes a new one."""
-        if self._engine is not None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
             with contextlib.suppress(Exception):
-                self._engine.dispose()
-            self._engine = None
+                engine.dispose()
 
     def _connected(self) -> Engine:
+        if self._engine is not None and self._file is not None and _identity(self._url) != self._file:
+            self.disconnect()  # the file was deleted: what is written to it now nobody would find
         if self._engine is None:
-            self._engine = schema.connect(self._url, writes=True)
-        if not self._is_known:
-            with self._engine.begin() as connection:
-                self._introduce(connection)
-            self._is_known = True
+            engine = schema.connect(self._url, writes=True)
+            try:
+                with engine.begin() as connection:
+                    self._introduce(connection)
+            except BaseException:
+                engine.dispose()
+                raise
+            self._engine, self._file = engine, _identity(self._url)
         return self._engine
 
     def _introduce(self, connection: Connection) -> None:
-        """The rows of the run and the rank; the run's may be there already, by another rank."""
-        now = time.time()
-        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        run = {"id": self._run, "name": self._name, "started": now, "about": to_json(self._about)}
+        """The rows of the run and the rank, if they are not there; the run's may be, by another rank."""
+        if self._written(connection) is not None:
+            return
+        insert = _insert(connection)
+        run = {"id": self._run, "name": self._name, "started": self._started, "about": to_json(self._about)}
         connection.execute(insert(schema.runs).values(run).on_conflict_do_nothing())
-        rank = {"run": self._run, "rank": self._rank, "started": now, "heartbeat": now}
+        rank = {"run": self._run, "rank": self._rank, "started": self._started, "heartbeat": time.time()}
         connection.execute(insert(schema.ranks).values(rank).on_conflict_do_nothing())
+        if self._batch:
+            self.replaced += 1
+            self._anew = True
+            self._kept = Retention(self._run, self._rank, self._limit)
+            self._events.clear()
+
+    def _written(self, connection: Connection) -> int | None:
+        """The number of the last batch in the store."""
+        number: int | None = connection.execute(_BATCH, self._me).scalar()
+        return number
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
     def write(self, batch: Batch) -> None:
-        """Writes the batch in one transaction, and then thins what has grown old."""
+        """Writes the batch in one transaction."""
         if not batch and time.monotonic() < self._pulse + PULSE:
             return
         engine = self._connected()
-        readings = self._open + batch.readings
-        full = len(readings) - len(readings) % SEALED if len(readings) >= SEALED else 0
-        sealed = [self._encoded(readings[at : at + SEALED]) for at in range(0, full, SEALED)]
-        fresh = readings[full:] if full else batch.readings
-        draft = self._encoded(fresh) if fresh else None
-        for part in (*sealed, *([draft] if draft else [])):
-            self._learn(part)
+        try:
+            self._commit(engine, batch)
+        except _GoneError:
+            with engine.begin() as connection:
+                self._introduce(connection)
+            self._commit(engine, batch)
+
+    def _commit(self, engine: Engine, batch: Batch) -> None:
+        anew = self._anew
+        parts, left, cells = self._parts(batch.readings, anew)
+        findings, texts = self._worded({**self._findings, **batch.findings} if anew else batch.findings)
+        events = [row for event in batch.events if (row := self._event(event)) is not None]
         with engine.begin() as connection:
-            if (
-                connection.execute(self._mine(sa.select(schema.ranks.c.batch), schema.ranks)).scalar()
-                == self._batch + 1
-            ):
-                found = self._written_before(connection, len(sealed), draft is not None)
-            else:
-                found = self._insert(connection, batch, sealed, draft)
+            if self._is_new(connection, batch, anew):
+                if anew or any(part.sealed for part in parts):
+                    connection.execute(_NO_DRAFTS, self._me)
+                if parts:
+                    connection.execute(_SEGMENTS, [self._segment(part) for part in parts])
+                for row in texts:
+                    self._upsert(connection, row)
+                if events:
+                    connection.execute(_EVENTS, events)
         self._batch += 1
         self._pulse = time.monotonic()
-        self._pin(batch.findings)
-        ids, draft_id = found
-        if full:
-            self._open, self._drafts = readings[full:], []
-            for number, part in zip(ids, sealed, strict=True):
-                self._seal(number, part)
-        else:
-            self._open = readings
-        if draft_id is not None:
-            self._drafts.append(draft_id)
-        self._thin(engine)
+        self._listed, self._anew = self._known, False
+        self._open, self._cells = left, cells
+        self._findings.update(findings)
+        self._texts.update({key: len(row["data"]) + OVERHEAD for key, row in zip(findings, texts, strict=True)})
+        self._events.extend(len(row["message"]) + len(row["data"]) + OVERHEAD for row in events)
+        self._kept.pin(findings)
+        for part in parts:
+            self._number, self._last = part.number + 1, part.last
+            if part.sealed:
+                self._sealed = part.last
+                self._kept.add(part.number, part.first, part.last, part.encoded, self._names)
 
-    def _encoded(self, entries: Sequence[tuple[Reading, float]]) -> _Part:
-        readings = [reading for reading, _ in entries]
-        steps = [reading.step for reading in readings]
-        return _Part(codec.encode(readings, [when for _, when in entries]), len(readings), max(steps))
-
-    def _learn(self, part: _Part) -> None:
-        for name in part.encoded.names:
-            if name not in self._names and len(self._names) < NAMES:
-                self._names[name] = None
-        for kind, columns in part.encoded.measures.items():
-            known = self._tables.setdefault(kind, [])
-            known += [column for column in columns if column not in known]
-
-    def _insert(
-        self, connection: Connection, batch: Batch, sealed: Sequence[_Part], draft: _Part | None
-    ) -> tuple[list[int], int | None]:
-        first = self._last + 1
-        ids = []
-        if sealed and self._drafts:
-            connection.execute(schema.segments.delete().where(schema.segments.c.id.in_(self._drafts)))
-        for part in sealed:
-            ids.append(self._insert_segment(connection, part, first, True))
-            first = max(part.last + 1, first)
-        number = None
-        if draft is not None:
-            if not sealed and self._open:
-                first = max(first, max(reading.step for reading, _ in self._open) + 1)
-            number = self._insert_segment(connection, draft, first, False)
-        for finding in batch.findings.values():
-            self._upsert(connection, finding)
-        if batch.events:
-            connection.execute(schema.events.insert(), [self._event(event) for event in batch.events])
-        self._update_rank(connection, batch)
-        return ids, number
-
-    def _insert_segment(self, connection: Connection, part: _Part, first: int, sealed: bool) -> int:
-        encoded = part.encoded
-        row = {
-            "run": self._run,
-            "rank": self._rank,
-            "first": min(first, part.last),
-            "last": part.last,
-            "count": part.count,
-            "sealed": sealed,
-            "whole": True,
-            "bytes": encoded.size,
-            "scalars": encoded.scalars,
-            "tables": encoded.tables,
-            "facts": encoded.facts,
-        }
-        return _key(connection.execute(schema.segments.insert().values(row)))
-
-    def _written_before(self, connection: Connection, sealed: int, has_draft: bool) -> tuple[list[int], int | None]:
-        """The rows of this batch: it was written, but the connection broke before that was heard."""
-        column = schema.segments.c
-        newest = self._mine(sa.select(column.id), schema.segments).order_by(column.id.desc()).limit(sealed + has_draft)
-        ids = sorted(connection.execute(newest).scalars())
-        return ids[:sealed], ids[-1] if has_draft else None
-
-    def _upsert(self, connection: Connection, finding: Finding) -> None:
-        insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-        row: dict[str, Any] = {
-            "run": self._run,
-            "rank": finding.rank,
-            "key": to_json(finding.key),
-            "severity": finding.severity.value,
-            "changed": self._batch + 1,
-            "data": to_json(finding.to_dict()),
-        }
-        changed = {name: row[name] for name in ("severity", "changed", "data")}
-        statement = insert(schema.findings).values(row)
-        connection.execute(statement.on_conflict_do_update(index_elements=["run", "rank", "key"], set_=changed))
-        self._told += len(row["data"])
-
-    def _event(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        known = ("time", "timestamp", "event_type", "message", "level", "rank", "data")
-        data = {**{key: value for key, value in event.items() if key not in known}, **(event.get("data") or {})}
-        row = {
-            "run": self._run,
-            "rank": event.get("rank", self._rank),
-            "time": event["time"],
-            "event_type": str(event.get("event_type", "event")),
-            "level": str(event.get("level", "info")),
-            "message": str(event.get("message", "")),
-            "data": to_json(data),
-        }
-        self._events += 1
-        return row
-
-    def _update_rank(self, connection: Connection, batch: Batch) -> None:
-        now = time.time()
-        values: dict[str, Any] = {
-            "heartbeat": now,
-            "batch": self._batch + 1,
-            "bytes": self.size,
-            "names": to_json(list(self._names)),
-            "tables": to_json(self._tables),
-        }
-        if batch.state:
-            values["state"] = to_json(batch.state)
-        if batch.report is not None:
-            values |= {"report": to_json(batch.report), "ended": now}
-        connection.execute(self._mine(schema.ranks.update(), schema.ranks).values(values))
-
-    def _mine(self, statement: Any, table: sa.Table) -> Any:
-        return statement.where(table.c.run == self._run, table.c.rank == self._rank)
+    def thin(self) -> None:
+        """Thins what has grown old; it may be left for later."""
+        if self._kept.is_due:
+            self._kept = self._kept.thinned(self._connected().begin)
+        if len(self._events) > EVENTS or sum(self._events) > TOLD * self._limit:
+            self._forget_events()
 
     @property
     def size(self) -> int:
         """Bytes of the rank in the store, about."""
-        rows = sum(row.size for rows in (*self._buckets, self._samples) for row in rows)
-        return rows + sum(each.readings + each.tables for each in self._segments) + self._told
+        return self._kept.size + sum(self._texts.values()) + sum(self._events) + self._report
+
+    @property
+    def names_are_many(self) -> bool:
+        """Whether there are more scalars than are thinned with age: the others go with their readings."""
+        return len(self._names) > self._kept.most_names
+
+    # -- segments ----------------------------------------------------------------------------------------------------
+
+    def _parts(self, fresh: list[tuple[Reading, float]], anew: bool) -> tuple[list[_Part], list[Any], int]:
+        """Segments to be written, full ones first, and the readings that are in none that is full."""
+        cells = self._cells + sum(weight(reading) for reading, _ in fresh)
+        whole = self._open + fresh
+        chunks: list[list[tuple[Reading, float]]] = []
+        if len(whole) >= SEALED or cells >= CELLS:
+            chunks, whole, cells = _chunks(whole)
+        draft = whole if chunks or anew else fresh
+        number = self._number
+        before = self._sealed if chunks or anew else self._last
+        parts = []
+        for at, chunk in enumerate((*chunks, draft)):
+            sealed = at < len(chunks)
+            encoded, steps = self._encoded(chunk, sealed)
+            if encoded is None:
+                continue
+            last = max(steps)
+            first = min(steps) if before is None or last < before else min(before + 1, last)
+            before = last
+            parts.append(_Part(number, first, last, len(steps), sealed, encoded))
+            number += 1
+            self._learn(encoded)
+        return parts, whole, cells
+
+    def _encoded(
+        self, entries: Sequence[tuple[Reading, float]], compress: bool
+    ) -> tuple[codec.Encoded | None, list[int]]:
+        """The readings as far as they can be encoded, and their steps."""
+        if not entries:
+            return None, []
+        try:
+            readings, times = [reading for reading, _ in entries], [when for _, when in entries]
+            return codec.encode(readings, times, compress=compress), [reading.step for reading in readings]
+        except Exception:
+            if len(entries) == 1:
+                self.refused += 1
+                return None, []
+        good = [entry for entry in entries if self._encoded([entry], compress)[0] is not None]
+        return self._encoded(good, compress)
+
+    def _learn(self, encoded: codec.Encoded) -> None:
+        for name in encoded.names:
+            if name not in self._names and len(self._names) < NAMES:
+                self._names[name] = None
+        for kind, columns in encoded.measures.items():
+            self._tables.setdefault(kind, {}).update(dict.fromkeys(columns))
+
+    def _segment(self, part: _Part) -> dict[str, Any]:
+        return {
+            "run": self._run,
+            "rank": self._rank,
+            "number": part.number,
+            "first": part.first,
+            "last": part.last,
+            "count": part.count,
+            "sealed": part.sealed,
+            "whole": True,
+            "bytes": part.encoded.size,
+            "scalars": part.encoded.scalars,
+            "tables": part.encoded.tables,
+            "facts": part.encoded.facts,
+        }
+
+    # -- what is told ------------------------------------------------------------------------------------------------
+
+    def _worded(
+        self, findings: Mapping[tuple[Any, ...], Finding]
+    ) -> tuple[dict[tuple[Any, ...], Finding], list[dict[str, Any]]]:
+        """The findings that can be written, and their rows."""
+        written: dict[tuple[Any, ...], Finding] = {}
+        rows: list[dict[str, Any]] = []
+        for key, finding in findings.items():
+            if key not in self._findings and len(self._findings) + len(written) >= FINDINGS:
+                self.refused += 1
+                continue
+            try:
+                row = {
+                    "run": self._run,
+                    "rank": finding.rank,
+                    "key": to_json(key),
+                    "severity": finding.severity.value,
+                    "changed": self._batch + 1,
+                    "data": to_json(finding.to_dict()),
+                }
+            except Exception:
+                self.refused += 1
+                continue
+            written[key] = finding
+            rows.append(row)
+        return written, rows
+
+    def _upsert(self, connection: Connection, row: Mapping[str, Any]) -> None:
+        changed = {name: row[name] for name in ("severity", "changed", "data")}
+        statement = _insert(connection)(schema.findings).values(**row)
+        connection.execute(statement.on_conflict_do_update(index_elements=["run", "rank", "key"], set_=changed))
+
+    def _event(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
+        known = ("time", "timestamp", "event_type", "message", "level", "rank", "data")
+        try:
+            data = {**{key: value for key, value in event.items() if key not in known}, **(event.get("data") or {})}
+            text = to_json(data)
+            return {
+                "run": self._run,
+                "rank": int(event.get("rank", self._rank)),
+                "time": float(event["time"]),
+                "event_type": plain(str(event.get("event_type", "event")))[:200],
+                "level": plain(str(event.get("level", "info")))[:16],
+                "message": plain(str(event.get("message", "")))[:LONGEST],
+                "data": text if len(text) <= 4 * LONGEST else "{}",
+            }
+        except Exception:
+            self.refused += 1
+            return None
+
+    def _is_new(self, connection: Connection, batch: Batch, anew: bool) -> bool:
+        """Writes how the run is with this batch. `False`: it was written, and the connection broke before we heard.
+
+        A run that is not there at all is a `_GoneError`.
+        """
+        now = time.time()
+        values: dict[str, Any] = {"heartbeat": now, "batch": self._batch + 1, "bytes": self.size}
+        if batch.state:
+            values["state"] = to_json(batch.state)
+        if self._known != self._listed or anew:
+            values |= {"names": to_json(list(self._names)), "tables": to_json(self._columns)}
+        if batch.report is not None:
+            report = to_json(batch.report)
+            if len(report) > TOLD * self._limit:  # the events are there by themselves
+                report = to_json({**batch.report, "events": [], "memory": []})
+            self._report = len(report)
+            values |= {"report": report, "ended": now, "bytes": self.size}
+        before = 0 if anew else self._batch
+        if connection.execute(_RANK, {**self._me, **values, "before": before}).rowcount:
+            return True
+        if self._written(connection) is None:
+            raise _GoneError
+        return False
+
+    @property
+    def _columns(self) -> dict[str, list[str]]:
+        return {kind: list(columns) for kind, columns in self._tables.items()}
+
+    @property
+    def _known(self) -> int:
+        return len(self._names) + sum(1 + len(columns) for columns in self._tables.values())
+
+    def _forget_events(self) -> None:
+        """The older half goes."""
+        kept = len(self._events) // 2
+        column = schema.events.c
+        mine = self._mine(sa.select(column.id), schema.events)
+        with self._connected().begin() as connection:
+            oldest = connection.execute(mine.order_by(column.id.desc()).offset(kept).limit(1)).scalar()
+            if oldest is not None:
+                connection.execute(self._mine(schema.events.delete(), schema.events).where(column.id <= oldest))
+        while len(self._events) > kept:
+            self._events.popleft()
+
+    def _mine(self, statement: Any, table: sa.Table) -> Any:
+        return statement.where(table.c.run == self._run, table.c.rank == self._rank)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
     def asked(self) -> Iterator[tuple[int, str, Any]]:
         """What was asked of the run since the last look."""
-        table = schema.requests
-        with self._connected().connect() as connection:
-            new = sa.select(table).where(table.c.run == self._run, table.c.id > self._request).order_by(table.c.id)
-            rows = connection.execute(new).mappings().all()
+        with self._connected().connect().execution_options(looks=True) as connection:
+            rows = connection.execute(_REQUESTS, {**self._me, "seen": self._request}).mappings().all()
         for row in rows:
             self._request = row["id"]
             if row["taken"] is None or self._rank:
@@ -291,7 +394,7 @@ class Writing:
         self._tell(number, taken=time.time())
 
     def answered(self, number: int, answer: str) -> None:
-        self._tell(number, answer=answer)
+        self._tell(number, answer=plain(answer)[:LONGEST])
 
     def _tell(self, number: int, **values: Any) -> None:
         """The first rank speaks for all."""
@@ -300,168 +403,33 @@ class Writing:
                 mine = schema.requests.update().where(schema.requests.c.id == number)
                 connection.execute(mine.values(**values))
 
-    # -- thinning ----------------------------------------------------------------------------------------------------
 
-    def _pin(self, findings: Mapping[tuple[Any, ...], Finding]) -> None:
-        for key, finding in findings.items():
-            if finding.severity is not Severity.INFO and key not in self._pins and len(self._pins) < PINS:
-                self._pins[key] = finding.step
-
-    def _seal(self, number: int, part: _Part) -> None:
-        """A segment is full: its scalars become buckets, its tables samples."""
-        encoded = part.encoded
-        tables = len(encoded.tables or b"")
-        self._segments.append(Segment(number, self._last + 1, part.last, encoded.size - tables, tables))
-        self._last = max(self._last, part.last)
-        self._pending[1].append(Buckets.of_readings(encoded.scalars))
-        if encoded.tables is not None:
-            steps = codec.Blob(encoded.scalars).array("step")
-            self._sampled.append(Samples.of_readings(steps, encoded.tables).folded(self._gap))
-
-    def _thin(self, engine: Engine) -> None:
-        for level in range(1, LEVELS + 1):
-            self._write_buckets(engine, level)
-        self._write_samples(engine)
-        self._forget(engine)
-
-    def _write_buckets(self, engine: Engine, level: int) -> None:
-        """Full rows of buckets go into the store, and one level up."""
-        width = FACTOR**level
-        if sum(map(len, self._pending[level])) < SEALED * FACTOR:
-            return
-        buckets = joined(self._pending[level]).folded(width)
-        self._pending[level] = [buckets]
-        while len(buckets) > SEALED:  # the last may still grow
-            row = buckets.part(0, SEALED)
-            last = int(row.last[-1])
-            data = row.pack()
-            values = {"run": self._run, "rank": self._rank, "level": level, "bytes": len(data), "data": data}
-            with engine.begin() as connection:
-                place = {"first": self._ends[level] + 1, "last": last}
-                number = _key(connection.execute(schema.buckets.insert().values(values | place)))
-            self._buckets[level].append(Row(number, last, len(data)))
-            self._ends[level] = last
-            if level < LEVELS:
-                self._pending[level + 1].append(row)
-            buckets = buckets.part(SEALED, len(buckets))
-            self._pending[level] = [buckets]
-
-    def _write_samples(self, engine: Engine) -> None:
-        if sum(map(len, self._sampled)) <= ROW:
-            return
-        sampled = joined_samples(self._sampled).folded(self._gap)
-        if len(sampled) > ROW:
-            whole = len(sampled) - 1 - (len(sampled) - 1) % ROW
-            with engine.begin() as connection:
-                rows = self._insert_samples(connection, sampled.part(0, whole))
-            self._samples += rows
-            self._sampled = [sampled.part(whole, len(sampled))]
-        if len(self._samples) > ROWS or self._size_of_samples() > self._shares["samples"]:
-            self._halve_samples(engine)
-
-    def _halve_samples(self, engine: Engine) -> None:
-        """Every two become one."""
-        if len(self._samples) < 2:
-            return
-        column = schema.samples.c
-        mine = self._mine(sa.select(column.data), schema.samples).order_by(column.first)
-        with engine.begin() as connection:
-            every = joined_samples([Samples.unpack(data) for data in connection.execute(mine).scalars()])
-            gap = self._gap * 2
-            thinned = every.folded(gap)
-            while len(thinned) > len(every) // 2 and gap < 1 << 60:  # they lay further apart than that
-                gap *= 2
-                thinned = every.folded(gap)
-            connection.execute(self._mine(schema.samples.delete(), schema.samples))
-            rows = self._insert_samples(connection, thinned)
-        self._samples, self._gap = rows, gap
-
-    def _insert_samples(self, connection: Connection, samples: Samples) -> list[Row]:
-        rows = []
-        for at in range(0, len(samples), ROW):
-            part = samples.part(at, at + ROW)
-            data, last = part.pack(), int(part.last.max())
-            values = {"run": self._run, "rank": self._rank, "first": int(part.first[0]), "last": last}
-            inserted = schema.samples.insert().values(**values, bytes=len(data), data=data)
-            rows.append(Row(_key(connection.execute(inserted)), last, len(data)))
-        return rows
-
-    def _size_of_samples(self) -> int:
-        return sum(row.size for row in self._samples)
-
-    def _forget(self, engine: Engine) -> None:
-        """What is over its share goes, the oldest first, where something coarser holds it."""
-        sampled = self._samples[-1].last if self._samples else -1
-        over = sum(each.tables for each in self._segments) - self._shares["tables"]
-        if over > 0:
-            bare = self._oldest(over, lambda each: each.tables, sampled)
-            with engine.begin() as connection:
-                own = schema.segments.c.id.in_([each.id for each in bare])
-                connection.execute(schema.segments.update().where(own).values(tables=None, whole=False))
-            gone = {each.id for each in bare}
-            self._segments = [
-                replace(each, tables=0, whole=False) if each.id in gone else each for each in self._segments
-            ]
-        over = sum(each.readings for each in self._segments) - self._shares["readings"]
-        if over > 0:
-            old = self._oldest(over, lambda each: each.readings, self._ends[1])
-            gone = {each.id for each in old}
-            with engine.begin() as connection:
-                connection.execute(schema.segments.delete().where(schema.segments.c.id.in_(gone)))
-            self._segments = [each for each in self._segments if each.id not in gone]
-        for level in range(1, LEVELS):
-            rows = self._buckets[level]
-            over = sum(row.size for row in rows) - self._shares["buckets"] // 4
-            old_rows = []
-            for row in rows:
-                if over <= 0 or row.last > self._ends[level + 1]:
-                    break
-                old_rows.append(row)
-                over -= row.size
-            if old_rows:
-                with engine.begin() as connection:
-                    ids = [row.id for row in old_rows]
-                    connection.execute(schema.buckets.delete().where(schema.buckets.c.id.in_(ids)))
-                self._buckets[level] = rows[len(old_rows) :]
-        if self._events > EVENTS + 1000:
-            self._forget_events(engine)
-
-    def _oldest(self, size: int, weight: Any, until: int) -> list[Segment]:
-        """Segments that together weigh `size`; the first ones and those around findings last."""
-        there = [each for each in self._segments if weight(each) and each.last <= until]
-        chosen: list[Segment] = []
-        for each in sorted(there, key=lambda each: (self._is_kept(each), each.first)):
-            if size <= 0:
-                break
-            chosen.append(each)
-            size -= weight(each)
-        return chosen
-
-    def _is_kept(self, segment: Segment) -> bool:
-        if segment.first < HEAD * SEALED:
-            return True
-        return any(segment.first - AROUND <= step <= segment.last + AROUND for step in self._pins.values())
-
-    def _forget_events(self, engine: Engine) -> None:
-        column = schema.events.c
-        mine = self._mine(sa.select(column.id), schema.events)
-        with engine.begin() as connection:
-            oldest = connection.execute(mine.order_by(column.id.desc()).offset(EVENTS).limit(1)).scalar()
-            if oldest is not None:
-                connection.execute(self._mine(schema.events.delete(), schema.events).where(column.id <= oldest))
-        self._events = EVENTS
+class _GoneError(Exception):
+    """The run is not in the store any more: somebody deleted it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Encoded readings, how many they are, and the last of their steps."""
+def _chunks(entries: list[tuple[Reading, float]]) -> tuple[list[list[Any]], list[Any], int]:
+    """Full segments, what is left, and the numbers in the tables of that."""
+    chunks, start, cells = [], 0, 0
+    for at, (reading, _) in enumerate(entries, 1):
+        cells += weight(reading)
+        if at - start >= SEALED or cells >= CELLS:
+            chunks.append(entries[start:at])
+            start, cells = at, 0
+    return chunks, entries[start:], cells
 
-    encoded: codec.Encoded
-    count: int
-    last: int
+
+def _identity(url: sa.URL) -> tuple[int, int] | None:
+    """Which file it is: another one may have the same name."""
+    path = schema.file_of(url)
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (-1, -1)
+    return (found.st_dev, found.st_ino)
 
 
-def _key(result: sa.CursorResult[Any]) -> int:
-    key = result.inserted_primary_key
-    assert key is not None
-    return int(key[0])
+def _insert(connection: Connection) -> Any:
+    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert

@@ -1,0 +1,1 @@
+"""What `benchmarks/store.py` writes, and whom it compares with."""

@@ -1,0 +1,98 @@
+"""Forks and open databases: a SQLite connection must not be open while a process forks, so it is closed before.
+
+The next who uses the database opens it again. A connection to a server may stay: the child leaves it alone for good.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+
+PATIENCE = 2.0
+"""Seconds that a fork waits for a transaction."""
+
+
+class _Gate:
+    """Who uses a database now; closed while the process forks."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.Lock())
+        self.users = 0
+        self.forking = False
+
+    def enter(self) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: not self.forking, PATIENCE)
+            self.users += 1
+
+    def leave(self) -> None:
+        with self.changed:
+            self.users -= 1
+            self.changed.notify_all()
+
+    def close(self) -> bool:
+        """Whether nobody is inside."""
+        with self.changed:
+            self.forking = True
+            return self.changed.wait_for(lambda: self.users <= 0, PATIENCE)
+
+    def open(self) -> None:
+        with self.changed:
+            self.forking = False
+            self.changed.notify_all()
+
+
+_gate = _Gate()
+_files: weakref.WeakSet[Engine] = weakref.WeakSet()
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_connections: dict[int, Any] = {}
+"""Every open one, by its identity."""
+
+
+def mind(engine: Engine, *, is_file: bool) -> None:
+    """Sees to it that the engine's connections survive a fork of the process, in the parent as in the child."""
+    _engines.add(engine)
+
+    @sa.event.listens_for(engine, "connect")
+    def opened(connection: Any, _: Any) -> None:
+        _connections[id(connection)] = connection
+
+    @sa.event.listens_for(engine, "close")
+    def closed(connection: Any, _: Any) -> None:
+        _connections.pop(id(connection), None)
+
+    if is_file:
+        _files.add(engine)
+        sa.event.listen(engine, "checkout", lambda *_: _gate.enter())
+        sa.event.listen(engine, "checkin", lambda *_: _gate.leave())
+
+
+def _before() -> None:
+    if _files and _gate.close():
+        for engine in list(_files):
+            engine.dispose()
+
+
+def _in_parent() -> None:
+    _gate.open()
+
+
+def _in_child() -> None:
+    """What is still open is the parent's: it is never closed here, not even when the child ends."""
+    global _gate  # noqa: PLW0603 (its locks may be held by threads that are not here)
+    _gate = _Gate()
+    for connection in _connections.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    _connections.clear()
+    for engine in list(_engines):
+        engine.dispose(close=False)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
