@@ -38,7 +38,7 @@ def number(value: float, digits: int = 3) -> str:
         return "NaN"
     if math.isinf(value):
         return "Inf" if value > 0 else "-Inf"
-    if value == int(value) and abs(value) < 1e9:
+    if value == int(value) and abs(value) < 1e7:
         return f"{int(value):,}"
     if 1e-3 <= abs(value) < 1e6:
         return f"{value:,.{digits}g}" if abs(value) < 10**digits else f"{value:,.0f}"

@@ -35,7 +35,8 @@ def time_figure(material: Material) -> Html | None:
     means = {phase: _number(value) for phase, value in (performance.get("seconds") or {}).items()}
     areas = _areas(material)
     if areas is not None:
-        means = {phase: float(np.nanmean(values)) for phase, values in areas[1].items()}
+        steps = np.diff(areas[0], prepend=areas[0][0] - 1)
+        means = {phase: float(np.average(values, weights=steps)) for phase, values in areas[1].items()}
     means = {phase: means[phase] for phase in PHASES if means.get(phase, 0.0) > 0}
     whole = sum(means.values())
     if not whole:
@@ -43,10 +44,12 @@ def time_figure(material: Material) -> Html | None:
     rows = [_row(phase, seconds, whole) for phase, seconds in means.items()]
     own = {phase: seconds for phase, seconds in means.items() if phase != "watch"} or means
     dearest = max(own, key=own.__getitem__)
-    told = [f"A step takes {duration(whole)} on average, {_word(dearest)} the most of it."]
-    if longest := _longest(material):
+    every = (material.run.get("overhead") or {}).get("steps_read") is None
+    span = "A step takes" if every or areas is not None else "From one reading to the next it takes"
+    told = [f"{span} {duration(whole)} on average, {_word(dearest)} the most of it."]
+    if longest := _longest(material, "step" if every else "time between two readings"):
         told.append(longest)
-    if (stalled := _number(performance.get("stalled"))) > 0.01 * whole:
+    if every and (stalled := _number(performance.get("stalled"))) > 0.01 * whole:
         told.append(f"In {duration(stalled)} of it the process was kept from running.")
     if "watch" in means and seconds_of(material.run) < SHORT:
         told.append("In the first seconds Seismograd looks at more than later, when it keeps to its budget.")
@@ -57,7 +60,7 @@ def time_figure(material: Material) -> Html | None:
     parts.append(tag("figcaption", prose(" ".join(told))))
     if areas is not None:
         parts.append(_numbers(*areas))
-    return tag("figure", *parts, cls="chart time", role="group")
+    return tag("figure", *parts, cls="chart time")
 
 
 def _row(phase: str, seconds: float, whole: float) -> Html:
@@ -72,14 +75,13 @@ def _row(phase: str, seconds: float, whole: float) -> Html:
     )
 
 
-def _longest(material: Material) -> str | None:
+def _longest(material: Material, span: str) -> str | None:
     steps = material.series(["time/step"]).get("time/step")
     if steps is None or not np.isfinite(steps.high).any():
         return None
     at = int(np.nanargmax(steps.high))
-    return (
-        f"The longest took {duration(float(steps.high[at]))}, {when(float(steps.first[at]), float(steps.steps[at]))}."
-    )
+    took = duration(float(steps.high[at]))
+    return f"The longest {span} took {took}, {when(float(steps.first[at]), float(steps.steps[at]))}."
 
 
 def memory_figure(material: Material, marks: Sequence[Mark]) -> Html | None:
@@ -98,26 +100,26 @@ def memory_figure(material: Material, marks: Sequence[Mark]) -> Html | None:
 
 
 def _areas(material: Material) -> tuple[Floats, dict[str, Floats]] | None:
-    """Seconds of each phase over spans of steps; a phase that a step did not have took none of its time."""
+    """Seconds of each phase for a step, over spans of steps; a phase that a step did not have took none of its time.
+
+    A reading has the time since the one before it, however many steps there were between them.
+    """
     series = material.series(["time/step", *(f"time/{phase}" for phase in PHASES)])
     steps = series.pop("time/step", None)
     if steps is None or len(steps.steps) < 2 or not series:
         return None
     count = min(_BINS, len(steps.steps))
     edges = np.linspace(float(steps.first[0]), float(steps.steps[-1]) + 1, count + 1)
-
-    def summed(each: Any, values: Floats) -> Floats:
-        middle = (np.asarray(each.first, np.float64) + each.steps) / 2
-        return np.histogram(middle, edges, weights=np.nan_to_num(values))[0]
-
-    readings = summed(steps, steps.count.astype(np.float64))
-    there = readings > 0
-    areas = {
-        name.removeprefix("time/"): (summed(each, each.mean * (each.count - each.bad)) / np.maximum(readings, 1))[there]
-        for name, each in series.items()
-    }
+    bins = np.unique(np.clip(np.searchsorted(edges, steps.steps, side="right") - 1, 0, count - 1))
+    last = np.array([steps.steps[np.searchsorted(steps.steps, edges[at + 1], side="left") - 1] for at in bins])
+    length = np.diff(last, prepend=float(steps.first[0]) - 1)
+    areas = {}
+    for name, each in series.items():
+        seconds = np.nan_to_num(each.mean) * (each.count - each.bad)
+        at = np.clip(np.searchsorted(last, each.steps), 0, len(last) - 1)
+        areas[name.removeprefix("time/")] = np.bincount(at, seconds, len(last)) / np.maximum(length, 1)
     areas = {phase: areas[phase] for phase in PHASES if phase in areas and areas[phase].any()}
-    return (edges[:-1][there], areas) if areas and there.sum() > 1 else None
+    return (last.astype(np.float64), areas) if areas and len(last) > 1 else None
 
 
 def _stack(steps: Floats, areas: Mapping[str, Floats]) -> Html:

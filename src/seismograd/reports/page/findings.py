@@ -113,9 +113,8 @@ def code(finding: Finding) -> Html | None:
     line = tag("span", tag("span", f"{number} ", cls="no"), before, tag("mark", op) if op else None, after, "\n")
     under = None
     if op:
-        said = f" {describe_inputs(finding)}".rstrip()
-        space = " " * (len(number) + 1 + len(before))
-        under = tag("span", space, tag("span", "^" * len(op), aria_hidden="true"), said, cls="under")
+        drawn = " " * (len(number) + 1 + len(before)) + "^" * len(op) + " "
+        under = tag("span", tag("span", drawn, aria_hidden="true"), describe_inputs(finding), cls="under")
     name = f"{where.file}, line {number}" if where.file and number else "the code"
     return tag("pre", tag("code", line, under), tabindex="0", aria_label=name, role="region")
 

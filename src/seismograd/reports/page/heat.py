@@ -111,7 +111,7 @@ def fitted(names: Sequence[str], steps: NDArray[np.int64], values: NDArray[np.fl
 
 def _panel(ident: str, title: str, about: str, table: Table, share: bool) -> Html:
     scale = Scale(0.0, 1.0) if share else scale_of(table.values)
-    cells = cells_of(table.values, scale)
+    cells = cells_of(table.values, scale, apart=not share)
     steps = table.steps.tolist()
     ticks = [((at + 0.5) / len(steps), short(steps[at])) for at in _few(len(steps), 6)]
     scaled = tag("span", "log scale", cls="log") if scale.log else None
@@ -151,10 +151,11 @@ def scale_of(values: NDArray[np.float64]) -> Scale:
     return Scale(0.0, high)
 
 
-def cells_of(values: NDArray[np.float64], scale: Scale) -> Cells:
-    """A number for each cell: not read, not finite, zero, or how great it is."""
+def cells_of(values: NDArray[np.float64], scale: Scale, apart: bool = True) -> Cells:
+    """A number for each cell: not read, not finite, zero (if that is told apart), or how great it is."""
     levels = _FIRST + np.nan_to_num(scale.at(values)) * _LEVELS
-    levels = np.where(values == 0, _ZERO, levels)
+    if apart:
+        levels = np.where(values == 0, _ZERO, levels)
     levels = np.where(np.isinf(values), _BROKEN, np.where(np.isnan(values), _UNREAD, levels))
     return levels.round().astype(np.uint8)
 
@@ -195,7 +196,7 @@ def _key(scale: Scale, cells: Cells, share: bool) -> Html:
     ends = ("0 %", "100 %") if share else (scale.written(scale.low), scale.written(scale.high))
     parts = [tag("span", tag("span", ends[0]), tag("i", cls="ramp"), tag("span", ends[1]), cls="range")]
     for code, word, cls in ((_ZERO, "zero", "none"), (_BROKEN, "not finite", "wild"), (_UNREAD, "not read", "unread")):
-        if (cells == code).any() and not (share and code == _ZERO):
+        if (cells == code).any():
             parts.append(tag("span", tag("i", cls=cls), word))
     return tag("div", *parts, cls="key")
 

@@ -151,7 +151,7 @@ def _findings(material: Material, told: Sequence[Story], prefix: str) -> Html | 
 
 
 def _curves(material: Material, marks: Sequence[Mark]) -> Html | None:
-    names = material.names
+    names = sorted(material.names)
     wanted = [
         ("Loss", [name for name in names if name.partition("/")[0] in ("loss", "val_loss")], 2.0),
         ("Gradient norm", [name for name in names if name.startswith("grad/norm")], 2.0),

@@ -13,7 +13,7 @@
   const count = (value) => value.toLocaleString("en-US");
 
   function number(value) {
-    if (Number.isInteger(value) && Math.abs(value) < 1e9) return count(value);
+    if (Number.isInteger(value) && Math.abs(value) < 1e7) return count(value);
     const size = Math.abs(value);
     if (size >= 1e-3 && size < 1e6) return Number(value.toPrecision(4)).toLocaleString("en-US", { maximumSignificantDigits: 4 });
     return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
