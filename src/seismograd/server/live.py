@@ -74,7 +74,7 @@ async def listening(request: Request, run: Found) -> AsyncIterator[Poller]:
 @router.get(
     "/api/runs/{run}/live",
     response_class=EventSourceResponse,
-    responses=among(404, 429),
+    responses=among(404, 429, beside="text/event-stream"),
     summary="The run as it goes on",
 )
 async def stream(

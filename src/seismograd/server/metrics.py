@@ -27,7 +27,7 @@ router = APIRouter(tags=["about"])
 @router.get(
     "/metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **among()},
+    responses=among(beside="text/plain"),
     summary="For Prometheus",
 )
 def metrics(request: Request, shelf: Stored) -> Response:

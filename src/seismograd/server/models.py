@@ -160,7 +160,8 @@ class Curves(Shape):
 
 
 class HeatMap(Shape):
-    """Layers over steps: a row for each name, a column for each step; "NaN" where nothing was read."""
+    """Layers over steps: a row for each name, a column for each step; "NaN" where nothing was read, "Infinity" where
+    the value was not finite."""
 
     kind: str
     column: str

@@ -44,9 +44,19 @@ _HINTS = {
 }
 
 
-def among(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problems with these statuses, and those that any call can have."""
-    return {status: RESPONSES[status] for status in sorted({400, 401, 403, 414, 422, 500, 503, *statuses})}
+def among(*statuses: int, beside: str = "") -> dict[int | str, dict[str, Any]]:
+    """The problems with these statuses, and those that any call can have; `beside` is the type of a success that is no
+    JSON, as the problems are."""
+    found: dict[int | str, dict[str, Any]] = {
+        status: RESPONSES[status] for status in sorted({400, 401, 403, 414, 422, 500, 503, *statuses})
+    }
+    if not beside:
+        return found
+    told = {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    plain: dict[int | str, dict[str, Any]] = {
+        status: {"description": problem["description"], "content": told} for status, problem in found.items()
+    }
+    return {200: {"content": {beside: {"schema": {"type": "string"}}}}, **plain}
 
 
 class RefusedError(Exception):

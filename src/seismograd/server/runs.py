@@ -190,13 +190,13 @@ def report(run: Found) -> Response:
 
 @router.get(
     "/api/runs/{run}/page",
-    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **among(404)},
+    responses=among(404, beside="text/html"),
     response_class=Response,
     summary="The report page",
 )
 def page(run: Found) -> Response:
     """One self-contained HTML file, to download."""
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{run.name}-{run.id}").strip("-")[:120]
+    name = re.sub(r"[^A-Za-z0-9_]+", "-", f"{run.name[:80]}-{run.id}").strip("-")
     headers = {"Content-Disposition": f'attachment; filename="{name}.html"'}
     return Response(run.html(), media_type="text/html", headers=headers)
 

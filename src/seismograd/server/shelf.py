@@ -21,6 +21,7 @@ class Shelf:
         self.shown = shown(self._url)
         self._lock = threading.Lock()
         self._store: Store | None = None
+        self._opened: tuple[int, int] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -31,10 +32,11 @@ class Shelf:
     def open(self) -> Store:
         """The store; a `StoreError` says what is in the way."""
         with self._lock:
-            if self.is_empty:
+            file = self._file()
+            if file != self._opened:  # another one lies in its place
                 self._forget()
             if self._store is None:
-                self._store = open_store(self._where)
+                self._store, self._opened = open_store(self._where), file
             return self._store
 
     def runs(self, limit: int | None = None, offset: int = 0) -> list[Run]:
@@ -61,6 +63,17 @@ class Shelf:
     def close(self) -> None:
         with self._lock:
             self._forget()
+
+    def _file(self) -> tuple[int, int] | None:
+        """Which file it is, whatever its name."""
+        path = file_of(self._url)
+        if path is None:
+            return None
+        try:
+            found = path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _forget(self) -> None:
         if self._store is not None:

@@ -121,4 +121,4 @@ def summary_of(run: Run | None, requests: Iterable[Mapping[str, Any]]) -> dict[s
 
 def is_clearing(requests: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the counters were asked to start again, and the process has not said yet that they did."""
-    return any(each["kind"] == "clear" and each["answer"] is None for each in requests)
+    return any(each["kind"] == "clear" and None in (each["taken"], each["answer"]) for each in requests)
