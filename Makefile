@@ -11,8 +11,8 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python; do \
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: .venv/.base ## watch two sick training loops, name their faults (a NaN, a leak), write demo-report.json
-	$(BIN)/seismograd demo --report demo-report.json
+demo: .venv/.base ## watch two sick training loops, name their faults (a NaN, a leak), write demo-report.json and demo.html
+	$(BIN)/seismograd demo --report demo-report.json --html demo.html
 	$(BIN)/seismograd demo leak
 
 test: .venv/.dev chromium ## run the tests
@@ -44,7 +44,7 @@ docs: .venv/.base ## make docs/findings.md again from the detectors
 
 clean: ## remove .venv and everything else that was made here
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf benchmarks/results demo-report.json
+	rm -rf benchmarks/results demo-report.json demo.html .seismograd
 	find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The tests of the pages look at them in a real browser.
