@@ -230,6 +230,8 @@ def html(
     as_json: AsJson = False,
 ) -> None:
     """Write a run's report page: one file that needs no network."""
+    from seismograd.reports.report import write_whole
+
     with opened(store) as found:
         one = found.run(run)
         if output is not None and str(output) == "-":
@@ -238,9 +240,9 @@ def html(
         path = writable(output or Path(f"seismograd-{one.id}.html"), "the page")
         text = one.html()
     try:
-        path.write_text(text, encoding="utf-8")
+        write_whole(text, path, "page")
     except OSError as error:
-        stop(f"the page cannot be written to {str(path)!r}: {error.strerror or error}")
+        stop(str(error))
     if as_json:
         say_json({"run": one.id, "path": str(path), "bytes": len(text.encode())})
     else:

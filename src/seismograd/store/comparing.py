@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from seismograd.amounts import number
 from seismograd.records import strict
 from seismograd.store.partings import Layers, Parting, Tolerance, Track
 from seismograd.store.spans import Span, shared, spans_of
@@ -266,9 +267,10 @@ def sentence(found: Comparison) -> str:
             f" {drifted.step:,}, {_named(drifted)} by {drifted.relative:.1e} of its value."
         )
     parted = found.parted
-    words = [f"The runs part at step {parted.step:,}: {_named(parted)} is {_pair(parted)}."]
+    when = f"at step {parted.step:,}"
     if parted.since is not None and parted.step - parted.since > 1:
-        words[0] = words[0].replace(":", f" or between {parted.since:,} and it:", 1)
+        when = f"between steps {parted.since:,} and {parted.step:,}"
+    words = [f"The runs part {when}: {_named(parted)} is {_pair(parted)}."]
     layer = found.layer
     if layer is not None and layer is not parted:
         at = "" if layer.step == parted.step else f" at step {layer.step:,}"
@@ -287,12 +289,11 @@ def _named(parting: Parting) -> str:
 
 
 def _pair(parting: Parting) -> str:
+    """Both values, with as many digits as tell them apart, and how far they are from each other."""
     one, other = parting.values
-    for digits in range(4, 18):
-        shown = f"{one:.{digits}g}", f"{other:.{digits}g}"
-        if shown[0] != shown[1]:
-            break
+    digits = next((digits for digits in range(4, 17) if f"{one:.{digits}g}" != f"{other:.{digits}g}"), 17)
+    told = " against ".join(f"{value:.{digits}g}" if math.isfinite(value) else number(value) for value in (one, other))
     far = parting.relative
-    return f"{shown[0]} against {shown[1]}" + (
-        f", {far:.1%} apart" if 0.001 <= far < 1e3 else f", {far:.1e} apart" * math.isfinite(far)
-    )
+    if not math.isfinite(far):
+        return told
+    return f"{told}, {far:.1%} apart" if far >= 0.001 else f"{told}, {far:.1e} apart"

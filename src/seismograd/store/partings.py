@@ -82,8 +82,8 @@ class Track:
         mine, theirs = _paired(one, other)
         self.first, self.steps = one.first[mine], one.steps[mine]
         self.values = one.last[mine], other.last[theirs]
-        pairs = [self.values]
-        wide = self.first < self.steps  # extremes of a span: of single steps they are the value itself
+        wide = self.first < self.steps  # of single steps the value says it all
+        pairs = [self.values, _unlike(one, mine, other, theirs, wide)]
         for field in ("low", "high"):
             ours, others = getattr(one, field)[mine], getattr(other, field)[theirs]
             pairs.append((np.where(wide, ours, 0.0), np.where(wide, others, 0.0)))
@@ -110,6 +110,16 @@ class Track:
             return None
         one, other = self.values
         return int(self.steps[at]), float(relative(one[at : at + 1], other[at : at + 1])[0])
+
+
+def _unlike(
+    one: Series, mine: NDArray[np.intp], other: Series, theirs: NDArray[np.intp], wide: NDArray[np.bool_]
+) -> tuple[Floats, Floats]:
+    """NaN for the run of which more values of a span were not finite, and the mean for the other; else the same."""
+    more = one.bad[mine] - other.bad[theirs]
+    ours = np.where(wide & (more > 0), np.nan, np.where(wide & (more < 0), one.mean[mine], 0.0))
+    others = np.where(wide & (more < 0), np.nan, np.where(wide & (more > 0), other.mean[theirs], 0.0))
+    return ours, others
 
 
 def _paired(one: Series, other: Series) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

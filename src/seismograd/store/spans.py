@@ -66,11 +66,16 @@ def spans_of(first: Ints, last: Ints) -> tuple[Span, ...]:
     """The points, each of which stands for the steps `first` to `last`, as spans of the same density."""
     if not len(first):
         return ()
+    order = np.argsort(first, kind="stable")
+    first, last = first[order], last[order]
     width = last - first + 1
     rung = np.ceil(np.log2(np.maximum(width, 1))).astype(np.int64)
     starts = np.flatnonzero(np.diff(rung, prepend=-1))
     ends = np.append(starts[1:], len(first)) - 1
-    return tuple(
-        Span(int(first[a]), int(last[b]), int(np.median(width[a : b + 1])), bool(width[a : b + 1].max() == 1))
-        for a, b in zip(starts, ends, strict=True)
-    )
+    return tuple(_span(first[a : b + 1], last[a : b + 1]) for a, b in zip(starts, ends, strict=True))
+
+
+def _span(first: Ints, last: Ints) -> Span:
+    start, stop = int(first[0]), int(last.max())
+    width = max(int(np.median(last - first + 1)), round((stop - start + 1) / len(np.unique(last))))
+    return Span(start, stop, width, width == 1)
