@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from seismograd import folders
+from seismograd import endings, folders
 from seismograd.activations import ActivationMonitor
 from seismograd.config import Config, find_config
 from seismograd.detectors.insights import EXPLAINED, evidence_of
@@ -66,6 +66,11 @@ class TrainingDebugger:
     torch model; neither needs more than the numbers.
     """
 
+    _guards: tuple[Callable[[], None], ...] = ()
+    """Take back what sees to it that the run is closed."""
+    _charged = 0.0
+    """Seconds of the recorder that the governor has heard of."""
+
     def __init__(
         self,
         level: DebugLevel | str | None = None,
@@ -78,6 +83,7 @@ class TrainingDebugger:
         strict: bool = False,
         store: Any = False,
         notify: Any = None,
+        about: Mapping[str, Any] | None = None,
         config: Config | None = None,
     ) -> None:
         config = find_config() if config is None else config
@@ -136,7 +142,7 @@ class TrainingDebugger:
         self._crashed = self._closed = False
         self._pid = os.getpid()
         self._tell_others(config.notify if notify is None else notify, config.notify_on)
-        self._record(config.store if store is None else store)
+        self._record(config.store if store is None else store, about or {})
 
     # -- the watch -----------------------------------------------------------------------------------------------
 
@@ -214,6 +220,13 @@ class TrainingDebugger:
         atexit.unregister(self.close)
         if os.getpid() != self._pid:  # a forked child leaves: the run is its parent's
             return
+        try:
+            self._close()
+        finally:
+            for forget in self._guards:
+                forget()
+
+    def _close(self) -> None:
         self.errands.close()
         if self._loop is not None:
             self._loop.close()
@@ -311,6 +324,10 @@ class TrainingDebugger:
         self._counts = dict.fromkeys(self._counts, 0)  # another one: the loop may be counting in the old
         self._counted_at.clear()
 
+    def found(self, finding: Finding) -> None:
+        """Takes a finding that was made elsewhere."""
+        self._count([self._judge.add(finding)], finding.step)
+
     def quick_check(self) -> bool:
         """Whether the last steps look sound: no NaN, no exploding gradient, nothing critical."""
         recent = self.history.loss[-5:]
@@ -388,7 +405,7 @@ class TrainingDebugger:
                     store = stack.enter_context(open_store(self.recorder.url.render_as_string(hide_password=False)))
                     run = store.run(self.id)
                 except StoreError as error:
-                    self.note("store_trouble", f"the run cannot be read back: {error}")
+                    self.note("store_unreadable", f"the run cannot be read back: {error}")
             yield run
 
     # -- inside --------------------------------------------------------------------------------------------------
@@ -403,12 +420,12 @@ class TrainingDebugger:
             if hasattr(sink, "begin"):
                 sink.begin({"id": self.id, "name": self.name}, self.note, self._say)
 
-    def _record(self, store: Any) -> None:
+    def _record(self, store: Any, more: Mapping[str, Any]) -> None:
         """Opens the record of the run, where one is wanted. It is a sink like others."""
         where = folders.store(store)
         if where is False:
             return
-        from seismograd.store.about import about
+        from seismograd.store.about import about, world_size
         from seismograd.store.recorder import Recorder
         from seismograd.store.schema import file_of, limit_of, url_of
 
@@ -420,11 +437,12 @@ class TrainingDebugger:
             self.id,
             self.name,
             rank=self.rank,
-            limit=limit_of(),
-            about=about,
+            limit=max(1 << 20, limit_of() // world_size()),
+            about=lambda: {**about(), **more},
             state=self._state,
             on_request=self.errands.ask,
             complain=self._say,
+            on_start=self._guard,
         )
         self._sinks.append(self.recorder)
 
@@ -445,8 +463,21 @@ class TrainingDebugger:
 
     def _attach(self, loop: Loop) -> None:
         self._loop = loop
-        atexit.register(self.close)
+        self._guard()
         watches.add(self)
+
+    def _guard(self) -> None:
+        """From now on the run is closed when the process ends, also by a signal that would end it without a word."""
+        if not self._guards:
+            atexit.register(self.close)
+            self._guards = (endings.before_a_signal_ends(self._left_by),)
+
+    def _left_by(self, code: int, signal: str) -> None:
+        if not self._closed:
+            self.ended({"code": code, "exception": signal}, crashed=False)
+        self.close()
+        if self.recorder is not None:  # the signal may have come while it was being closed
+            self.recorder.close({})
 
     def _attached(self, method: str) -> Loop:
         if self._loop is None:
@@ -479,6 +510,9 @@ class TrainingDebugger:
                 sink.write_reading(reading)
             except Exception as error:
                 self._drop(sink, error)
+        if self.recorder is not None:  # its thread takes the interpreter's time too
+            spent, before, self._charged = self.recorder.spent, self._charged, self.recorder.spent
+            self.governor.spend(spent - before)
         if self.errands.waiting:
             self.errands.reading_came(reading)
 

@@ -74,7 +74,8 @@ def _run(material: Material) -> Iterable[tuple[str, object]]:
         yield "Share of the watch", told
     stored = material.stored
     if stored is not None:
-        yield "Stored", size(stored.bytes)
+        address = (run.get("store") or {}).get("address")
+        yield "Stored", size(stored.bytes) + (f" in {address}" if address else "")
 
 
 def _about(about: Mapping[str, Any]) -> Iterable[tuple[str, object]]:

@@ -20,7 +20,7 @@ _KINDS = {
     "activation": "dead and saturated units",
 }
 _WORST = ("crashed", "critical", "warning", "healthy")
-_TOLD = frozenset(("not_watched", "store_trouble", "store_resumed"))
+_TOLD = frozenset(("not_watched", "store_unreadable"))
 """Events that say what is missing."""
 
 
@@ -147,9 +147,11 @@ def unseen(material: Material) -> list[str]:
     elif material.names:
         if not _has(material.names, "val_loss"):
             told.append("No validation loss was read, so overfitting could not be judged.")
-        missing = [word for kind, word in _KINDS.items() if kind not in material.tables]
-        if missing:
-            told.append(f"There are no readings by layer of {_listed(missing)} (level {material.run.get('level')}).")
+        blank = [word for kind, word in _KINDS.items() if kind not in material.tables]
+        if blank:
+            told.append(f"There are no readings by layer of {_listed(blank)} (level {material.run.get('level')}).")
+    if missing := (material.run.get("store") or {}).get("missing"):
+        told.append(f"The record is not whole: {str(missing).rstrip('.')}.")
     share = (material.run.get("overhead") or {}).get("steps_read")
     if isinstance(share, (int, float)) and share < 1:
         told.append(f"{share:.0%} of the steps were read, so that the watch stayed within its budget.")
