@@ -17,6 +17,7 @@ import torch
 
 import seismograd as sg
 from seismograd.errors import ErrorRecord, category_of
+from seismograd.store import open_store
 
 
 @pytest.fixture
@@ -201,8 +202,9 @@ def test_a_training_logger_gets_each_error_as_an_event(tmp_path: Path) -> None:
     system = sg.ErrorHandlingDebuggingSystem(logger)
     with pytest.raises(RuntimeError), system.tracking("step", severity="critical"), system.tracking("inner"):
         fails()
-    (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
-    event = json.loads(line)
+    logger.close()
+    with open_store(tmp_path) as store:
+        (event,) = store.run("last").events()
     assert event["event_type"] == "error"
     assert event["message"] == "RuntimeError: boom"
     assert event["level"] == "error"

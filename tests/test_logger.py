@@ -1,11 +1,11 @@
-"""The training logger: what an event looks like, where it goes, and that it never stops a training."""
+"""The training logger: what an event looks like, that it is in the store, and that it never stops a training."""
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import math
-import os
 import subprocess
 import sys
 import threading
@@ -19,33 +19,94 @@ import pytest
 import torch
 
 import seismograd as sg
-from seismograd.logger import EventFile, TrainingLogger
+from seismograd.store import StoreError, open_store
 
 
-def lines(folder: Path) -> list[dict[str, Any]]:
-    def refuse(word: str) -> None:
-        raise AssertionError(f"{word} is no strict JSON")
-
-    text = (folder / "events.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+def stored(folder: Path) -> list[dict[str, Any]]:
+    """The events of the newest run there."""
+    with open_store(folder) as store:
+        return store.run("last").events()
 
 
-def test_an_event_is_kept_written_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    logger = sg.create_training_logger({"log_dir": str(tmp_path / "new" / "logs")})
+def test_an_event_is_kept_stored_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    logger = sg.create_training_logger({"log_dir": str(tmp_path / "new" / "logs"), "name": "mine"})
     with caplog.at_level(logging.INFO, logger="seismograd"):
         logger.log_training_event("training_step", "step done", level=sg.LogLevel.INFO, gradient_info={"norm": 1.5})
-    (event,) = lines(tmp_path / "new" / "logs")
-    assert logger.events == [event]
-    assert event["event_type"] == "training_step"
-    assert event["message"] == "step done"
-    assert event["level"] == "info"
-    assert event["data"] == {"gradient_info": {"norm": 1.5}}
+    logger.flush()
+    (event,) = logger.events
+    (there,) = stored(tmp_path / "new" / "logs")
+    assert {key: value for key, value in there.items() if key not in ("id", "timestamp")} == {
+        "event_type": "training_step",
+        "message": "step done",
+        "level": "info",
+        "rank": 0,
+        "data": {"gradient_info": {"norm": 1.5}},
+    }
+    assert {key: event[key] for key in event if key != "timestamp"}.items() <= there.items()
     assert event["timestamp"].endswith("+00:00")
     (record,) = caplog.records
     assert record.getMessage() == "training_step: step done"
     assert record.levelno == logging.INFO
     assert record.event == event
     assert record.filename == Path(__file__).name
+    with open_store(tmp_path / "new" / "logs") as store:
+        run = store.run("last")
+        assert (run.name, run.id, run.live) == ("mine", logger.run_id, True)
+        assert run.about["pid"]
+        logger.close()
+        assert run.refresh().ended is not None
+        assert run.status == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("level", "status"), [("debug", "healthy"), ("warning", "warning"), ("error", "critical"), ("critical", "critical")]
+)
+def test_the_run_of_a_log_is_as_grave_as_its_gravest_event(tmp_path: Path, level: str, status: str) -> None:
+    with sg.create_training_logger({"store": tmp_path / "log.db"}) as logger:
+        logger.log_training_event("x", "y", level=level)
+        logger.log_info("z")
+    with open_store(tmp_path / "log.db") as store:
+        assert store.run("last").status == store.run("last").report()["run"]["status"] == status
+
+
+def test_a_log_that_ends_with_an_exception_has_crashed(tmp_path: Path) -> None:
+    logger = sg.create_training_logger({"log_dir": tmp_path})
+    logger.log_info("one")
+    with pytest.raises(KeyError), logger:
+        raise KeyError("two")
+    with open_store(tmp_path) as store:
+        report = store.run("last").report()
+    assert report["run"]["status"] == "crashed"
+    assert report["run"]["exit"]["exception"] == "KeyError: 'two'"
+
+
+def test_nothing_is_made_before_the_first_event(tmp_path: Path) -> None:
+    with sg.create_training_logger({"log_dir": tmp_path / "logs"}):
+        pass
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_logger_that_is_forgotten_ends_its_run_and_its_thread(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    logger = sg.create_training_logger({"log_dir": tmp_path})
+    logger.log_info("one")
+    (thread,) = set(threading.enumerate()) - before
+    del logger
+    gc.collect()
+    assert not thread.is_alive()
+    with open_store(tmp_path) as store:
+        assert store.run("last").ended is not None
+
+
+def test_a_log_answers_that_there_is_nothing_to_ask(tmp_path: Path) -> None:
+    with sg.create_training_logger({"log_dir": tmp_path}) as logger:
+        logger.log_info("one")
+        logger.flush()
+        with open_store(tmp_path) as store:
+            store.run("last").ask("level", "basic")
+    with open_store(tmp_path) as store:
+        (request,) = store.run("last").requests()
+    assert request["answer"] == "this run is a log: there is no training to ask"
 
 
 def test_the_short_forms_have_their_level(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,27 +128,24 @@ def test_the_short_forms_have_their_level(caplog: pytest.LogCaptureFixture) -> N
     assert logger.events[1]["data"] == {"batch": 3}
 
 
-def test_an_event_survives_the_death_of_the_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ending", "code", "status"),
+    [("os._exit(9)", 9, "lost"), ("sys.exit(3)", 3, "ended"), ("raise KeyError", 1, "ended")],
+)
+def test_an_event_survives_the_death_of_the_process(tmp_path: Path, ending: str, code: int, status: str) -> None:
     program = (
         "import os, sys, seismograd as sg\n"
         "logger = sg.create_training_logger({'log_dir': sys.argv[1]})\n"
         "logger.log_info('the last words')\n"
-        "os._exit(9)"
+        f"{'logger.flush()' if status == 'lost' else ''}\n"
+        f"{ending}"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
-    assert done.returncode == 9
-    assert lines(tmp_path)[0]["message"] == "the last words"
-
-
-def test_a_second_run_appends_also_after_a_torn_line(tmp_path: Path) -> None:
-    (tmp_path / "events.jsonl").write_text('{"event_type": "old"}\n{"event_ty')
-    with sg.create_training_logger({"log_dir": tmp_path}) as logger:
-        logger.log_info("new")
-        logger.log_info("newer")
-    text = (tmp_path / "events.jsonl").read_text().splitlines()
-    assert len(text) == 4
-    assert json.loads(text[2])["message"] == "new"
-    assert json.loads(text[3])["message"] == "newer"
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False, capture_output=True)
+    assert done.returncode == code
+    with open_store(tmp_path) as store:
+        run = store.run("last")
+        assert run.events()[0]["message"] == "the last words"
+        assert (run.ended is not None) is (status == "ended")
 
 
 @dataclass
@@ -165,7 +223,8 @@ def test_the_events_in_memory_are_bounded(tmp_path: Path) -> None:
     for number in range(10):
         logger.log_info(str(number))
     assert [event["message"] for event in logger.events] == ["7", "8", "9"]
-    assert len(lines(tmp_path)) == 10
+    logger.close()
+    assert len(stored(tmp_path)) == 10
 
 
 def test_after_close_nothing_is_written(tmp_path: Path) -> None:
@@ -174,50 +233,39 @@ def test_after_close_nothing_is_written(tmp_path: Path) -> None:
     logger.close()
     logger.close()
     logger.log_info("late")
-    assert len(lines(tmp_path)) == 1
+    assert len(stored(tmp_path)) == 1
     assert len(logger.events) == 2
 
 
-class FullDisk:
-    def __init__(self) -> None:
-        self.full = True
-        self.taken: list[Any] = []
-
-    def write(self, event: Any) -> None:
-        if self.full:
-            raise OSError(28, "No space left on device")
-        self.taken.append(event)
-
-    def close(self) -> None:
-        raise OSError(5, "Input/output error")
+class Full(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        raise OSError(28, "No space left on device")
 
 
-def test_a_full_disk_warns_once_and_training_goes_on() -> None:
-    disk = FullDisk()
-    logger = TrainingLogger(disk)
+def test_a_handler_that_fails_warns_once_and_training_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    theirs = logging.Logger("theirs")
+    theirs.addHandler(Full())
+    logger = sg.create_training_logger({"logger": theirs})
     with pytest.warns(RuntimeWarning, match="No space left"):
         logger.log_info("step")
     logger.log_info("step")
-    disk.full = False
-    logger.log_info("there is space again")
-    logger.close()
-    assert logger.lost == 2
-    assert len(disk.taken) == 1
-    assert len(logger.events) == 3
-
-
-def test_it_does_not_raise_where_warnings_are_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    logger = TrainingLogger(FullDisk())
+    other = sg.create_training_logger({"logger": theirs})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        logger.log_info("step")
+        other.log_info("step")
     assert "No space left" in capsys.readouterr().err
+    assert len(logger.events) == 2
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_the_file_itself_raises_for_the_logger_to_catch() -> None:
-    with pytest.warns(RuntimeWarning, match="training goes on"):
-        TrainingLogger(EventFile("/dev/full")).log_info("step")
+def test_a_store_that_cannot_be_written_warns_once_and_training_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "seismograd.db").write_bytes(b"no database at all, but long enough to be taken for one" * 20)
+    logger = sg.create_training_logger({"log_dir": tmp_path})
+    logger.log_info("one")
+    with pytest.warns(RuntimeWarning, match="cannot be recorded at present, training goes on") as told:
+        logger.close()
+    assert len(told) == 1
+    logger.log_info("two")
+    assert len(logger.events) == 2
 
 
 def test_threads_share_it(tmp_path: Path) -> None:
@@ -229,16 +277,20 @@ def test_threads_share_it(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(lines(tmp_path)) == 200 == len(logger.events)
+    logger.close()
+    assert len(stored(tmp_path)) == 200 == len(logger.events)
 
 
 @pytest.mark.parametrize(
     ("config", "error", "words"),
     [
         ({"logdir": "x"}, ValueError, "'logdir': did you mean 'log_dir'"),
-        ({"lr": 0.1}, ValueError, "known are 'level', 'limit', 'log_dir', 'logger'"),
+        ({"lr": 0.1}, ValueError, "known are 'level', 'limit', 'log_dir', 'logger', 'name', 'store'"),
         ("logs", TypeError, "config is 'logs', not a mapping"),
         ({"log_dir": 3}, TypeError, "log_dir is 3"),
+        ({"store": 3}, TypeError, "store is 3"),
+        ({"store": "mysql://x/y"}, StoreError, "cannot be kept in 'mysql'"),
+        ({"log_dir": "a", "store": "b"}, ValueError, "both log_dir and store"),
         ({"level": "loud"}, ValueError, "level 'loud' is unknown: use one of 'debug'"),
         ({"limit": 0}, ValueError, "limit is 0"),
         ({"logger": 3}, TypeError, "logger is 3"),
@@ -249,9 +301,9 @@ def test_a_wrong_config_is_refused(config: Any, error: type[Exception], words: s
         sg.create_training_logger(config)
 
 
-def test_a_folder_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+def test_what_is_no_folder_is_said_at_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"events cannot be written to .*: give a folder"):
+    with pytest.raises(StoreError, match=r"neither a folder nor a \.db file"):
         sg.create_training_logger({"log_dir": tmp_path / "file"})
 
 
@@ -266,3 +318,9 @@ def test_levels() -> None:
     assert [level.name for level in sg.LogLevel] == ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
     assert sg.LogLevel.of("Error") is sg.LogLevel.of(40) is sg.LogLevel.ERROR
     assert str(sg.LogLevel.INFO) == "info"
+
+
+def test_phases() -> None:
+    assert sg.TrainingPhase.of("Training") is sg.TrainingPhase.TRAINING
+    with pytest.raises(ValueError, match="phase 'lunch' is unknown: use one of 'initialization'"):
+        sg.TrainingPhase.of("lunch")

@@ -11,6 +11,7 @@ _HOME = {
     "ActivationMonitor": "activations",
     "ActivationStats": "activations",
     "AnomalyDetectionHook": "steps",
+    "AsyncTrainingLogger": "async_logger",
     "DebugLevel": "records",
     "DebugMode": "debugger.modes",
     "EarlyStopping": "history",
@@ -30,6 +31,8 @@ _HOME = {
     "TensorStats": "records",
     "TrainingDebugger": "training",
     "TrainingHistory": "history",
+    "TrainingLogger": "logger",
+    "TrainingPhase": "logger",
     "Where": "records",
     "check_initialization": "stats.arrays",
     "clip_gradients": "stats.arrays",
@@ -56,6 +59,7 @@ __all__ = [
     "ActivationMonitor",
     "ActivationStats",
     "AnomalyDetectionHook",
+    "AsyncTrainingLogger",
     "DebugLevel",
     "DebugMode",
     "EarlyStopping",
@@ -75,6 +79,8 @@ __all__ = [
     "TensorStats",
     "TrainingDebugger",
     "TrainingHistory",
+    "TrainingLogger",
+    "TrainingPhase",
     "Where",
     "__version__",
     "check_initialization",
@@ -100,6 +106,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from seismograd.activations import ActivationMonitor, ActivationStats, detect_dead_neurons
+    from seismograd.async_logger import AsyncTrainingLogger
     from seismograd.debugger.desk import PyTorchDebugger
     from seismograd.debugger.modes import DebugMode
     from seismograd.debugger.sessions import (
@@ -112,7 +119,7 @@ if TYPE_CHECKING:
     from seismograd.guard import InputGuard, detect_model_anomalies, monitor_resources, validate_model_input
     from seismograd.history import EarlyStopping, TrainingHistory
     from seismograd.learning_rate import LearningRateFinder
-    from seismograd.logger import LogLevel, create_training_logger
+    from seismograd.logger import LogLevel, TrainingLogger, TrainingPhase, create_training_logger
     from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
     from seismograd.replay.again import replay

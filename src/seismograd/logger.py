@@ -1,22 +1,23 @@
-"""The log of a training: events with a type, a message and data, kept, written to a file and told to `logging`."""
+"""The log of a training: events with a type, a message and data, kept, written to the store and told to `logging`."""
 
 from __future__ import annotations
 
 import difflib
-import errno
-import json
 import logging
 import os
 import sys
+import time
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import Enum
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
-from seismograd.records import rank
+from seismograd import folders
+from seismograd.records import rank, run_id
+from seismograd.reports.report import build_report
 from seismograd.stats.plain import plain
 
 logging.getLogger("seismograd").addHandler(logging.NullHandler())
@@ -53,57 +54,42 @@ class LogLevel(str, Enum):
         raise ValueError(f"level {level!r} is unknown: use one of {', '.join(repr(known.value) for known in cls)}")
 
 
-class Writer(Protocol):
-    """Takes events, one by one. `write` may raise: the logger says so once and goes on."""
+class TrainingPhase(str, Enum):
+    """What a training is doing."""
 
-    def write(self, event: Mapping[str, Any]) -> None: ...
-    def close(self) -> None: ...
+    INITIALIZATION = "initialization"
+    DATA_LOADING = "data_loading"
+    TRAINING = "training"
+    VALIDATION = "validation"
+    EVALUATION = "evaluation"
+    CHECKPOINTING = "checkpointing"
+    COMPLETED = "completed"
 
+    def __str__(self) -> str:
+        return self.value
 
-class EventFile:
-    """Appends each event to a file as a line of strict JSON, which is with the system when `write` returns.
-
-    The file is opened anew for each: nothing is lost in a crash, processes that were forked may write to it too, and it
-    may be moved away meanwhile.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    @classmethod
+    def of(cls, phase: TrainingPhase | str) -> TrainingPhase:
+        """The phase for its name; a `ValueError` lists the known ones."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("ab+") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - 1))
-                self._torn = file.read(1) not in (b"", b"\n")
-        except OSError as error:
-            raise OSError(
-                error.errno or errno.EIO,
-                f"events cannot be written to {str(self.path)!r} ({error.strerror or error}): give a folder that can be"
-                " written as log_dir",
-            ) from error
-
-    def write(self, event: Mapping[str, Any]) -> None:
-        line = json.dumps(event, allow_nan=False, ensure_ascii=False).encode() + b"\n"
-        if self._torn:  # whoever wrote last did not get to the end of the line
-            line = b"\n" + line
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            written = os.write(file, line)
-        finally:
-            os.close(file)
-        self._torn = written < len(line) and written > 0
-        if written < len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
-
-    def close(self) -> None: ...
+            return cls(phase.lower() if isinstance(phase, str) else phase)
+        except ValueError:
+            known = ", ".join(repr(known.value) for known in cls)
+            raise ValueError(f"phase {phase!r} is unknown: use one of {known}") from None
 
 
 class TrainingLogger:
-    """Keeps the last events, hands each to its writers and to `logging`. None of that raises into the training."""
+    """Keeps the last events, writes each to a run in the store, and tells `logging`. None of that raises.
+
+    With a `store` (a folder, a `.db` file, a `postgresql://` URL, `True` for the usual one) the events are a run there,
+    which begins with the first of them. They are written by a thread of its own, within a second.
+    """
 
     def __init__(
         self,
-        *writers: Writer,
+        *,
+        store: Any = False,
+        name: str = "training log",
         level: LogLevel | str | int = LogLevel.DEBUG,
         limit: int = LIMIT,
         logger: logging.Logger | str = "seismograd",
@@ -114,12 +100,19 @@ class TrainingLogger:
             raise TypeError(f"logger is {logger!r}: it takes a logging.Logger or its name")
         self.level = LogLevel.of(level)
         self.logger = logging.getLogger(logger) if isinstance(logger, str) else logger
-        self.lost = 0
-        """How many events a writer could not take."""
         self.closed = False
-        self._writers = writers
         self._events: deque[dict[str, Any]] = deque(maxlen=limit)
-        self._failed: set[str] = set()
+        self._logging_failed = False
+        where = folders.store(store)
+        self._record = None if where is False else _Record(where, name)
+        self._leave: Callable[[], object] | None = None
+        if self._record is not None:
+            self._leave = weakref.finalize(self, self._record.close)  # also at exit
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run in the store; `None` where the events go to none."""
+        return None if self._record is None else self._record.id
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -133,26 +126,32 @@ class TrainingLogger:
         self._log(event_type, message, LogLevel.of(level), data)
 
     def log_info(self, message: str, **data: Any) -> None:
-        self._log("message", message, LogLevel.INFO, data)
+        self._log("info", message, LogLevel.INFO, data)
 
     def log_warning(self, message: str, **data: Any) -> None:
-        self._log("message", message, LogLevel.WARNING, data)
+        self._log("warning", message, LogLevel.WARNING, data)
 
     def log_error(self, message: str, **data: Any) -> None:
-        self._log("message", message, LogLevel.ERROR, data)
+        self._log("error", message, LogLevel.ERROR, data)
+
+    def flush(self) -> None:
+        """Waits until the events so far are in the store."""
+        if self._record is not None and not self.closed:
+            self._record.recorder.flush()
 
     def close(self) -> None:
-        """Ends the writing. What is logged later is kept and told to `logging` only."""
-        if self.closed:
-            return
-        self.closed = True
-        for writer in self._writers:
-            self._try(type(writer).__name__, writer.close)
+        """Ends the run. What is logged later is kept and told to `logging` only."""
+        if not self.closed:
+            self.closed = True
+            if self._leave is not None:
+                self._leave()
 
-    def __enter__(self) -> TrainingLogger:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if self._record is not None and isinstance(error, Exception):
+            self._record.crash = f"{type(error).__name__}: {error}".rstrip(": ")
         self.close()
 
     def _log(self, event_type: str, message: str, level: LogLevel, data: Mapping[str, Any]) -> None:
@@ -168,20 +167,59 @@ class TrainingLogger:
         }
         self._events.append(event)
         if not self.closed:
-            for writer in self._writers:
-                self.lost += not self._try(type(writer).__name__, writer.write, event)
-        text = "%(message)s" if event_type == "message" else "%(event_type)s: %(message)s"
-        self._try("logging", self.logger.log, level.number, text, event, extra={"event": event}, stacklevel=4)
-
-    def _try(self, part: str, act: Callable[..., object], *args: Any, **kwargs: Any) -> bool:
+            self._write(event)
+        text = "%(message)s" if event_type == level.value else "%(event_type)s: %(message)s"
         try:
-            act(*args, **kwargs)
-        except Exception as error:
-            if part not in self._failed:
-                self._failed.add(part)
-                complain(f"seismograd: {part} cannot take events, training goes on ({type(error).__name__}: {error})")
-            return False
-        return True
+            self.logger.log(level.number, text, event, extra={"event": event}, stacklevel=3)
+        except Exception as error:  # a handler of the user's
+            if not self._logging_failed:
+                self._logging_failed = True
+                complain(f"seismograd: logging cannot take events, training goes on ({type(error).__name__}: {error})")
+
+    def _write(self, event: Mapping[str, Any]) -> None:
+        if self._record is not None:
+            self._record.write(event)
+
+
+class _Record:
+    """The run in the store that has a logger's events: its verdict is that of the gravest."""
+
+    def __init__(self, where: str | os.PathLike[str], name: str) -> None:
+        from seismograd.store.about import about
+        from seismograd.store.recorder import Recorder
+        from seismograd.store.schema import limit_of, url_of
+
+        self.id, self.name, self.started = run_id(), name, datetime.now(UTC)
+        self.crash: str | None = None
+        self._worst = 0
+        self.recorder = Recorder(
+            url_of(where),
+            self.id,
+            name,
+            rank=rank(),
+            limit=limit_of(),
+            about=about,
+            state=self.state,
+            on_request=lambda _kind, _value, answer: answer("this run is a log: there is no training to ask"),
+            complain=complain,
+        )
+
+    def write(self, event: Mapping[str, Any]) -> None:
+        self._worst = max(self._worst, LogLevel(event["level"]).number)
+        self.recorder.write_event({"time": time.time(), **event})
+        self.recorder.open()
+
+    def state(self) -> dict[str, Any]:
+        grave = (self._worst >= logging.WARNING) + (self._worst >= logging.ERROR)
+        return {"status": "crashed" if self.crash else ("healthy", "warning", "critical")[grave], "steps": 0}
+
+    def close(self) -> None:
+        ended = datetime.now(UTC)
+        exit_ = {"code": 1 if self.crash else None, "exception": self.crash}
+        times = {"started": self.started.isoformat("T", "milliseconds"), "ended": ended.isoformat("T", "milliseconds")}
+        self.recorder.close(
+            build_report(run={"id": self.id, "name": self.name, **self.state(), **times, "exit": exit_})
+        )
 
 
 def complain(text: str) -> None:
@@ -192,7 +230,7 @@ def complain(text: str) -> None:
         print(text, file=sys.stderr)  # noqa: T201
 
 
-_KEYS = ("level", "limit", "log_dir", "logger")
+_KEYS = ("level", "limit", "log_dir", "logger", "name", "store")
 
 
 def create_training_logger(config: Mapping[str, Any] | None = None) -> TrainingLogger:
@@ -200,7 +238,9 @@ def create_training_logger(config: Mapping[str, Any] | None = None) -> TrainingL
 
     | key | default | |
     |---|---|---|
-    | `log_dir` | `None` | the folder whose `events.jsonl` each event is appended to; none without it |
+    | `log_dir` | `None` | the folder of the store that the events are written to, as a run; none without it |
+    | `store` | `None` | the same, where it is a `.db` file or a `postgresql://` URL; `True` for the usual store |
+    | `name` | `"training log"` | of the run |
     | `level` | `"debug"` | what matters less is left out |
     | `limit` | `1000` | how many of the last events are kept in memory |
     | `logger` | `"seismograd"` | the `logging.Logger`, or its name, that is told of each event |
@@ -216,8 +256,10 @@ def create_training_logger(config: Mapping[str, Any] | None = None) -> TrainingL
             raise ValueError(f"config has an unknown key {key!r}: {hint}")
     settings = {key: value for key, value in config.items() if value is not None}
     folder = settings.pop("log_dir", None)
-    if folder is None:
-        return TrainingLogger(**settings)
-    if not isinstance(folder, (str, os.PathLike)):
-        raise TypeError(f"log_dir is {folder!r}: it takes the path of a folder")
-    return TrainingLogger(EventFile(Path(folder) / "events.jsonl"), **settings)
+    if folder is not None:
+        if "store" in settings:
+            raise ValueError("config has both log_dir and store: they mean the same, give one of them")
+        if not isinstance(folder, (str, os.PathLike)):
+            raise TypeError(f"log_dir is {folder!r}: it takes the path of a folder")
+        settings["store"] = folder
+    return TrainingLogger(**settings)

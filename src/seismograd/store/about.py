@@ -27,7 +27,7 @@ def about() -> dict[str, Any]:
         "pid": os.getpid(),
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}".strip(),
         "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "world_size": _world_size(),
+        "world_size": world_size(),
     }
     for name in ("torch", "numpy"):
         if (version := getattr(sys.modules.get(name), "__version__", None)) is not None:
@@ -63,7 +63,8 @@ def _folder() -> str | None:
         return None
 
 
-def _world_size() -> int:
+def world_size() -> int:
+    """How many processes train together, as their launcher says it."""
     try:
         return max(1, int(os.environ.get("WORLD_SIZE") or 1))
     except ValueError:

@@ -76,10 +76,12 @@ class Recorder:
         state: Callable[[], Mapping[str, Any]] | None = None,
         on_request: Callable[[str, Any, Callable[[str], None]], None] | None = None,
         complain: Callable[[str], None] | None = None,
+        on_start: Callable[[], None] | None = None,
     ) -> None:
         self.url, self.run, self.name, self.rank, self.limit = url, run, name, rank, limit
         self.about, self.state, self.on_request = about, state, on_request
         self.complain: Callable[[str], None] = complain or _warn
+        self.on_start = on_start
         self.spent = 0.0
         """Seconds of processor time that the writing took so far, without its beginning."""
         self.written = 0
@@ -113,6 +115,8 @@ class Recorder:
         if os.getpid() == self._pid:
             self._thread = threading.Thread(target=self._work, name="seismograd-recorder", daemon=True)
             self._thread.start()
+            if self.on_start is not None:
+                self.on_start()
 
     def open(self) -> None:
         """Begins at once, before there is anything to write."""
@@ -249,16 +253,20 @@ class Recorder:
 
     def _taken(self, final: bool) -> Batch:
         """What waits, taken out of the queue."""
-        batch = Batch(_emptied(self._queue), events=_emptied(self._events))
+        batch = Batch(state={**self._told_state(), "thinned": self.thinned, "lost": self.told()["missing"]})
+        batch.readings, batch.events = _emptied(self._queue), _emptied(self._events)
         self._went += sum(weight(reading) for reading, _ in batch.readings)
         for key in tuple(self._findings):
             batch.findings[key] = self._findings.pop(key)
-        if self.state is not None:
-            batch.state = dict(self.state())
-        batch.state |= {"thinned": self.thinned, "lost": self.told()["missing"]}
         if final:
             batch.report, self._report = self._report, None
         return batch
+
+    def _told_state(self) -> Mapping[str, Any]:
+        try:
+            return {} if self.state is None else self.state()
+        except RuntimeError:  # the training changed what was being told, just then
+            return {}
 
     def _is_over(self, unwritten: Batch | None) -> bool:
         """Whether nothing is left to be written, or there is no more time for it."""
