@@ -53,6 +53,8 @@ class Errands:
         self._saving: list[Errand] = []
         self._looked = 0
         self._tracing: tuple[Errand, Profile, int] | None = None
+        self._traced = -1
+        """The newest step that the trace was told of."""
         self._traces = 0
         self._over = False
 
@@ -183,17 +185,26 @@ class Errands:
         steps = TRACED if errand.value is None else errand.value
         try:
             folder = folders.made(self._debugger.home or folders.home(), self._debugger.id)
-            profile = Profile(folder / f"trace-{first:06}.json.gz", schedule=(0, 0, steps))
+            # a hook of its own on optimizers would come and go while torch walks through them
+            profile = Profile(
+                folder / f"trace-{first:06}.json.gz", schedule=(0, 0, steps), steps_from_optimizer=False
+            )
             profile.__enter__()
         except Exception as error:
             self._answer(errand, f"no trace was made: {_reason(error)}", refused=True)
             return
-        self._tracing = (errand, profile, first)
+        self._tracing, self._traced = (errand, profile, first), first - 1
         if not profile.recording:
             self._end_trace()
 
     def _look_at_trace(self) -> None:
-        if self._tracing is not None and not self._tracing[1].recording:
+        if self._tracing is None:
+            return
+        profile, newest = self._tracing[1], self._debugger.newest_step
+        if newest > self._traced:
+            self._traced = newest
+            profile.step()
+        if not profile.recording:
             self._end_trace()
 
     def _end_trace(self) -> None:
