@@ -1,7 +1,7 @@
 // A chart of curves over steps, drawn by plotly: bands where thinned, marks where not finite, zoom through the span.
 
 import { h, put, say, segments } from "./dom.js";
-import { label, number, whole } from "./format.js";
+import { label, number, valued, whole } from "./format.js";
 import { isThinned, latest } from "./points.js";
 import { colours, faint, theme } from "./theme.js";
 
@@ -27,18 +27,18 @@ export function plotly(address = "/static/plotly.min.js") {
 export const QUIET = { displayModeBar: false, displaylogo: false, doubleClick: false, scrollZoom: false, showTips: false, responsive: false };
 
 const UNITS = {
-  seconds: { exponentformat: "SI", ticksuffix: "s" },
-  bytes: { exponentformat: "SI", ticksuffix: "B" },
+  seconds: { tickformat: "~s", ticksuffix: "s" },
+  bytes: { tickformat: "~s", ticksuffix: "B" },
 };
 
 /** The part of a layout that all drawings share. */
 export function layoutOf(element, height) {
   const { text, muted, line, panel, font } = colours();
-  const axis = { gridcolor: line, zeroline: false, linecolor: line, tickfont: { color: muted, size: 11 }, automargin: true };
+  const axis = { gridcolor: line, zeroline: false, linecolor: line, tickfont: { color: muted, size: 11 } };
   return {
     width: element.clientWidth || 320,
     height,
-    margin: { l: 8, r: 12, t: 8, b: 8 },
+    margin: { l: 56, r: 14, t: 8, b: 26 }, // the same everywhere: what is below each other is the same step
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: font, color: text, size: 12 },
@@ -116,7 +116,7 @@ export class Chart {
     if (!Plotly) return;
     const log = !this.stacked && (this.scale === "log" || (this.scale === "auto" && spansDecades(this.curves)));
     this.scales?.press(log ? "log" : "linear");
-    const traces = this.curves.flatMap((curve, at) => tracesOf(curve, { log, stacked: this.stacked, at }));
+    const traces = this.curves.flatMap((curve, at) => tracesOf(curve, { log, stacked: this.stacked, unit: this.unit }));
     const layout = layoutOf(this.plot, this.height);
     Object.assign(layout.xaxis, { range: padded(this.span.range()), showspikes: false });
     Object.assign(layout.yaxis, {
@@ -145,7 +145,7 @@ export class Chart {
   describe(log) {
     const shown = this.curves.filter((curve) => curve.points.steps.length);
     const value = shown.length === 1 ? latest(shown[0].points) : undefined;
-    say(this.now, value === undefined ? "" : number(value));
+    say(this.now, value === undefined ? "" : valued(value, this.unit));
     this.now.classList.toggle("is-bad", value !== undefined && !Number.isFinite(value));
     const bad = shown.reduce((sum, { points }) => sum + points.bad.reduce((all, one) => all + one, 0), 0);
     const hidden = log ? shown.reduce((sum, { points }) => sum + points.low.filter((low) => low <= 0).length, 0) : 0;
@@ -154,12 +154,12 @@ export class Chart {
     if (hidden) notes.push(`${whole(hidden)} not above 0, off the log axis`);
     say(this.note, notes.join(" · "));
     const [start, stop] = this.span.range();
-    const last = shown.map(({ name, points }) => `${name} is ${number(latest(points))} at step ${points.steps.at(-1)}`);
+    const last = shown.map(({ name, points }) => `${name} is ${valued(latest(points), this.unit)} at step ${points.steps.at(-1)}`);
     this.plot.setAttribute("aria-label", `${this.title}, steps ${start} to ${stop}. ${last.join(", ") || "No values"}.`);
     put(this.legend, shown.length > 1 && shown.map(({ name, points, colour, dash }) => {
       const stroke = h("i", { class: dash ? "key is-dashed" : "key" });
       stroke.style.color = colour;
-      return h("span", {}, stroke, name, h("b", {}, number(latest(points))));
+      return h("span", {}, stroke, name, h("b", {}, valued(latest(points), this.unit)));
     }));
   }
 
@@ -191,14 +191,14 @@ export function spansDecades(curves) {
 
 const gap = (value) => (Number.isFinite(value) ? value : null);
 
-function tracesOf({ name, points, colour, dash }, { log, stacked, at }) {
+function tracesOf({ name, points, colour, dash }, { log, stacked, unit }) {
   const x = points.steps.map((stop, place) => Math.floor((points.first[place] + stop) / 2));
-  const shape = { x, mode: "lines", legendgroup: String(at) };
+  const shape = { x, mode: "lines" };
   const traces = [];
   if (stacked) {
     return [{
       ...shape, y: points.mean.map(gap), name: label(name, 28), stackgroup: "all", fillcolor: faint(colour, 0.55),
-      line: { color: colour, width: 0.5 }, hovertemplate: "%{y:.3s}s",
+      line: { color: colour, width: 0.5 }, customdata: points.mean.map((value) => valued(value, unit)), hovertemplate: "%{customdata}",
     }];
   }
   if (isThinned(points)) {
@@ -215,7 +215,7 @@ function tracesOf({ name, points, colour, dash }, { log, stacked, at }) {
     name: label(name, 28),
     line: { color: colour, width: 1.6, dash: dash ? "dash" : "solid" },
     marker: { size: 5, color: colour },
-    customdata: points.low.map((low, place) => hoverOf(points, place, low)),
+    customdata: points.mean.map((_, place) => hoverOf(points, place, unit)),
     hovertemplate: "%{customdata}",
   });
   const marks = marksOf(points, x);
@@ -229,11 +229,10 @@ function tracesOf({ name, points, colour, dash }, { log, stacked, at }) {
 }
 
 /** The value at a point; where it stands for many steps, its range too. */
-function hoverOf(points, place, low) {
-  const mean = number(points.mean[place]);
+function hoverOf(points, place, unit) {
+  const mean = valued(points.mean[place], unit);
   if (points.count[place] === 1) return mean;
-  const steps = `steps ${whole(points.first[place])} to ${whole(points.steps[place])}`;
-  return `${mean} (${number(low)} to ${number(points.high[place])}, ${steps})`;
+  return `${mean} (${valued(points.low[place], unit)} to ${valued(points.high[place], unit)})`;
 }
 
 /** Crosses where values are not finite, at the height of the last one that is; the first of a row is the largest. */

@@ -5,7 +5,6 @@ import { Chart, plotly } from "./charts.js";
 import { Curves, resolution } from "./curves.js";
 import { choice, empty, failed, h, put } from "./dom.js";
 import { ago, moment, number, percent, plain, whole } from "./format.js";
-import { statusChip } from "./icons.js";
 import { unitOf } from "./overview.js";
 import { colourOf } from "./theme.js";
 
@@ -40,7 +39,7 @@ export function mountCompare(panel, context) {
       }
       const options = others.map((run) => ({ value: run.id, label: `${run.name || run.id} · ${run.status} · ${whole(run.steps)} steps · ${ago(moment(run.started))}` }));
       if (query.with && !others.some((run) => run.id === query.with)) options.unshift({ value: query.with, label: query.with });
-      put(chooser, h("span", { class: "muted" }, "over"), choice("Second run", [{ value: "", label: "choose a second run…" }, ...options], query.with ?? "", pick));
+      put(chooser, h("span", { class: "muted" }, "Compare with"), choice("Second run", [{ value: "", label: "choose a second run…" }, ...options], query.with ?? "", pick));
       if (query.with) start(query.with);
       else put(said, empty("Choose a second run.", "Its curves are drawn over this one's, and the first step is named at which the two part."));
     } catch (error) {
@@ -125,7 +124,7 @@ export function mountCompare(panel, context) {
 
   /** The sentence, what parted, and what the runs were started with. */
   function tell(answer) {
-    const { parted, layer, layers, settings = {}, notes = [], why } = answer;
+    const { parted, layer, layers, settings = {}, notes = [] } = answer;
     const rows = [];
     const row = (what, at, values) => rows.push(h("tr", {},
       h("th", { scope: "row" }, what), h("td", {}, at), h("td", {}, values[0]), h("td", {}, values[1]), h("td", {}, values[2] ?? "")));
@@ -136,10 +135,8 @@ export function mountCompare(panel, context) {
     const [one, two] = titles();
     put(said, h("section", { class: "panel parted" },
       h("div", { class: "run-title" },
-        statusChip(other.status),
         h("p", { class: "message" }, answer.sentence ?? (parted ? `The runs part at step ${whole(parted.step)}, in ${parted.quantity}.` : "The runs do not part.")),
         parted && h("button", { type: "button", on: { click: () => look(parted.step) } }, `Zoom to step ${whole(parted.step)}`)),
-      why && h("p", {}, why),
       Array.isArray(layers) && layers[0] > 0 && h("p", { class: "muted" }, `${whole(layers[0])} of ${whole(layers[1])} layers differ there.`),
       rows.length > 0 && h("div", { class: "scroll" }, h("table", { class: "facts-table" },
         h("thead", {}, h("tr", {}, ["parted first", "step", one, two, "apart"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows))),

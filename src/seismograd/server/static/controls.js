@@ -86,7 +86,7 @@ export function mountControls(place, context) {
     const { run } = context;
     element.hidden = run.state !== "live" && known.size === 0;
     const over = run.state !== "live";
-    for (const control of element.querySelectorAll("button, input")) if (!sure.contains(control)) control.disabled = over;
+    for (const control of element.querySelectorAll(".control")) control.hidden = over;
     if (over && sure.open) sure.close();
     levels.press(run.level);
     if (document.activeElement !== budget && run.budget) budget.value = String(Number((run.budget * 100).toPrecision(3)));

@@ -14,7 +14,7 @@ export function mountEnvironment(panel, context) {
       .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, typeof value === "object" ? plain(value) : String(value)))));
     const box = (title, ...children) => h("section", { class: "panel" }, h("header", { class: "panel-head" }, h("h3", {}, title)), ...children);
     const { command, ...rest } = about;
-    put(panel, h("div", { class: "charts two" },
+    put(panel, h("div", { class: "charts two boxes" },
       box("Process", command && h("pre", { class: "code", tabindex: 0 }, h("code", {}, String(command))), facts(Object.entries(rest).map(([name, value]) => [name.replaceAll("_", " "), value]))),
       box("Record", facts([
         ["id", run.id], ["started", dated(moment(run.started))], ["ended", run.ended ? dated(moment(run.ended)) : null], ["state", run.state],

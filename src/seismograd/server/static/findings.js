@@ -61,7 +61,7 @@ export function place(finding, ranks = 1) {
 }
 
 /** `{show}` is called with a finding whose steps should be looked at. */
-export function card(story, { ranks = 1, show, fresh = false, open = false }) {
+export function card(story, { ranks = 1, show, fresh = false }) {
   const { finding } = story;
   const evidence = Object.entries(finding.evidence ?? {}).filter(([name, value]) => !TOLD.has(name) && value !== null);
   const notes = ["first_bad", "note", "library", "capture_note"].filter((name) => finding.evidence?.[name]);
@@ -71,14 +71,14 @@ export function card(story, { ranks = 1, show, fresh = false, open = false }) {
     h("header", {},
       h("span", { class: `chip is-${finding.severity}` }, sign(finding.severity), finding.severity),
       h("h3", {}, h("a", { href: `#/explain/${encodeURIComponent(finding.id)}`, title: "what this is, why it matters, what to try" }, finding.id)),
-      h("button", { type: "button", class: "quiet", title: "zoom the charts to it", on: { click: () => show(finding) } }, steps(finding))),
+      h("button", { type: "button", class: "quiet when", title: "zoom the charts to it", on: { click: () => show(finding) } }, steps(finding))),
     h("p", { class: "message" }, inline(finding.message)),
     where.length > 0 && h("p", { class: "place", title: finding.where?.file ?? null }, where.join(" · ")),
     code(finding),
     notes.map((name) => h("p", { class: "note" }, h("b", {}, `${titles[name]}: `), String(finding.evidence[name]))),
     finding.recommendations?.length > 0 && h("ul", { class: "advice", "aria-label": "What to do" },
       finding.recommendations.map((line) => h("li", {}, inline(line)))),
-    evidence.length > 0 && h("details", { class: "evidence", open },
+    evidence.length > 0 && h("details", { class: "evidence" },
       h("summary", {}, "Evidence"),
       h("dl", {}, evidence.map(([name, value]) => h("div", {}, h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, plain(value)))))),
     why(finding),
@@ -116,18 +116,21 @@ export function verdict(run, findings) {
   const soFar = run.state === "live" ? "so far" : "";
   const steps_ = many(run.steps, "step");
   const worst = stories(findings)[0]?.finding;
+  const found = worst && worst.severity !== "info" ? told(worst, stories(findings).length - 1) : "";
   if (run.status === "crashed") {
-    const told = String(run.exit?.exception ?? "").split("\n")[0];
-    return `Crashed after ${steps_}${told ? `: ${told}` : "."}`;
+    const error = String(run.exit?.exception ?? "").split("\n")[0];
+    return `Crashed after ${steps_}${error ? `: ${error}` : "."}${found ? ` ${found}` : ""}`;
   }
-  if (run.state === "lost") return `Lost after ${steps_}: no sign of life. The process was probably killed.`;
+  if (run.state === "lost") return `Lost after ${steps_}: no sign of life, the process was probably killed. ${found}`;
   if (!worst || worst.severity === "info") {
     if (!run.steps) return run.state === "live" ? "No step yet." : "No step was seen.";
     const remarks = findings.length ? `, ${many(findings.length, "remark")}` : "";
     return `Nothing wrong ${soFar ? "so far, " : ""}after ${steps_}${remarks}.`;
   }
-  const at = worst.where?.file ? ` at ${brief(worst.where.file)}${worst.where.line ? `:${worst.where.line}` : ""}` : "";
-  const others = stories(findings).length - 1;
-  const more = others > 0 ? `, and ${others} more` : "";
-  return `${worst.id} since step ${whole(worst.step)}${at}${more}.`;
+  return found;
+}
+
+function told({ id, step, where }, others) {
+  const at = where?.file ? ` at ${brief(where.file)}${where.line ? `:${where.line}` : ""}` : "";
+  return `${id} since step ${whole(step)}${at}${others > 0 ? `, and ${others} more` : ""}.`;
 }

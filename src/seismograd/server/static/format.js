@@ -60,6 +60,12 @@ export function duration(value) {
   return `${Math.floor(all / 86400)} d ${Math.floor((all % 86400) / 3600)} h`;
 }
 
+/** A value in its unit: seconds, bytes, or none. */
+export function valued(value, unit = null) {
+  if (!Number.isFinite(value)) return number(value);
+  return unit === "seconds" ? seconds(value) : unit === "bytes" ? bytes(value) : number(value);
+}
+
 /** The moment that a run's timestamp names: ISO text or unix seconds. */
 export function moment(value) {
   if (value === null || value === undefined || value === "") return null;
@@ -95,6 +101,7 @@ export function plain(value, depth = 0) {
   if (typeof value === "boolean") return value ? "yes" : "no";
   if (typeof value !== "object") return typeof value === "number" ? number(value) : String(value);
   const few = (items) => items.slice(0, 4).join(", ") + (items.length > 4 ? `, and ${items.length - 4} more` : "");
+  if (Array.isArray(value) && !value.length) return "none";
   if (Array.isArray(value)) return depth > 2 ? "[…]" : `[${few(value.map((item) => plain(item, depth + 1)))}]`;
   return depth > 2 ? "{…}" : few(Object.entries(value).map(([key, item]) => `${key} ${plain(item, depth + 1)}`));
 }

@@ -41,7 +41,7 @@ export function mountLayers(panel, context) {
   const plot = h("div", { class: "plot heat", tabindex: 0, role: "group", "aria-roledescription": "heat map" });
   const readout = h("p", { class: "readout muted" });
   const tip = h("div", { class: "tip", hidden: true });
-  const notice = h("div", {});
+  const notice = h("div", {}, h("p", { class: "muted" }, "Loading the layers…"));
   const picked = h("h3", {});
   const own = new Chart({ title: "Curve of the layer", span, height: 170, head: picked });
   own.element.hidden = true;
@@ -111,10 +111,10 @@ export function mountLayers(panel, context) {
     const z = heat.values.map((row) => row.map((value) => cell(value, log)));
     const every = Math.max(1, Math.ceil(heat.names.length / Math.max(1, (height - 46) / 14)));
     const ticks = heat.names.map((_, at) => at).filter((at) => at % every === 0);
-    layout.margin = { l: 8, r: 8, t: 8, b: 8 };
+    layout.margin = { l: 8, r: 8, t: 8, b: 26 };
     Object.assign(layout.xaxis, { range: edges(heat.steps, span.range()), showgrid: false });
     Object.assign(layout.yaxis, {
-      autorange: false, range: [heat.names.length - 0.5, -0.5], fixedrange: true, showgrid: false, showticklabels: wide,
+      autorange: false, range: [heat.names.length - 0.5, -0.5], fixedrange: true, showgrid: false, showticklabels: wide, automargin: true,
       tickmode: "array", tickvals: ticks, ticktext: ticks.map((at) => label(heat.names[at], 30)),
     });
     layout.dragmode = dragging();

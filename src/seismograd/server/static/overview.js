@@ -2,15 +2,15 @@
 
 import { Chart, plotly } from "./charts.js";
 import { Curves, resolution } from "./curves.js";
-import { card, keyOf, stories } from "./findings.js";
-import { choice, failed, h, put } from "./dom.js";
+import { card, keyOf, steps, stories } from "./findings.js";
+import { choice, failed, h, put, say } from "./dom.js";
 import { many } from "./format.js";
 import { colourOf } from "./theme.js";
 
 const CHARTS = [
-  { title: "Loss", has: (name) => /^(loss|val_loss)(\/\d+)?$/.test(name), height: 250 },
-  { title: "Gradient norm", has: (name) => /^grad\/norm(\/\d+)?$/.test(name), height: 180 },
-  { title: "Learning rate", has: (name) => /^lr\/\d+$/.test(name), height: 150, zero: true },
+  { title: "Loss", has: (name) => /^(loss|val_loss)(\/\d+)?$/.test(name), height: 230 },
+  { title: "Gradient norm", has: (name) => /^grad\/norm(\/\d+)?$/.test(name), height: 150 },
+  { title: "Learning rate", has: (name) => /^lr\/\d+$/.test(name), height: 110, zero: true },
 ];
 const MOST_CURVES = 6; // in one chart; others can be chosen
 const UNITS = [["time/", "seconds"], ["memory/", "bytes"]];
@@ -29,10 +29,11 @@ export function mountOverview(panel, context) {
   const list = h("div", { class: "finding-list" });
   const heading = h("h2", {}, "Findings");
   const aside = h("section", { class: "findings", "aria-label": "Findings" }, heading, list);
-  const grid = h("div", { class: "charts" });
+  const grid = h("div", { class: "charts" }, h("p", { class: "muted" }, "Loading the charts…"));
   const layout = h("div", { class: "overview" }, aside, h("div", { class: "chart-column" }, grid));
   const chosen = (query.show ?? "").split(",").filter(Boolean).map(decodeURIComponent);
   let charts = [];
+  let cards = new Map(); // by the key of the finding
   let known = "";
   let gone = false;
   put(panel, layout);
@@ -92,20 +93,28 @@ export function mountOverview(panel, context) {
   function drawFindings() {
     const trees = stories(context.findings);
     layout.classList.toggle("is-clear", !trees.length);
-    put(heading, "Findings", trees.length > 0 && h("span", { class: "muted" }, ` ${many(context.findings.length, "finding")}`));
-    const open = new Set([...list.querySelectorAll("article")].flatMap((article) =>
-      [...article.querySelectorAll("details[open] > summary")].map((summary) => `${article.dataset.key}|${summary.textContent}`)));
-    const live = context.run.state === "live";
-    put(list, trees.length
-      ? trees.map((story) => {
-        const element = card(story, { ranks: context.run.ranks.length, show, fresh: context.newest === keyOf(story.finding) });
-        element.dataset.key = keyOf(story.finding);
-        for (const details of element.querySelectorAll("details")) {
-          details.open = open.has(`${element.dataset.key}|${details.firstChild.textContent}`);
-        }
-        return element;
-      })
-      : h("p", { class: "clear" }, live ? "Nothing found so far." : "Nothing found."));
+    aside.hidden = !trees.length;
+    say(heading, many(context.findings.length, "finding"));
+    const next = new Map();
+    for (const story of trees) {
+      const key = keyOf(story.finding);
+      const text = JSON.stringify(story, (name, value) => (name === "count" || name === "last_step" ? undefined : value));
+      const before = cards.get(key);
+      const made = before?.text === text ? before : { text, element: made_(story, key, before?.element) };
+      say(made.element.querySelector(".when"), steps(story.finding));
+      next.set(key, made);
+    }
+    cards = next;
+    const order = [...next.values()].map(({ element }) => element);
+    if (order.length !== list.children.length || order.some((element, at) => list.children[at] !== element)) put(list, order);
+  }
+
+  /** A card; what was unfolded in its forerunner stays so. */
+  function made_(story, key, before) {
+    const element = card(story, { ranks: context.run.ranks.length, show, fresh: context.newest === key });
+    const open = new Set([...(before?.querySelectorAll("details[open] > summary") ?? [])].map((summary) => summary.textContent));
+    for (const details of element.querySelectorAll("details")) details.open = open.has(details.firstChild.textContent);
+    return element;
   }
 
   /** Zooms to a finding: some steps before it and after. */

@@ -4,7 +4,7 @@ import { get, Gone, runPath } from "./api.js";
 import { Chart, plotly } from "./charts.js";
 import { resolution } from "./curves.js";
 import { choice, failed, h, put } from "./dom.js";
-import { bytes, number, seconds, whole } from "./format.js";
+import { valued, whole } from "./format.js";
 import { counts } from "./icons.js";
 import { unitOf } from "./overview.js";
 import { fromServer, latest, none } from "./points.js";
@@ -75,7 +75,7 @@ export function mountRanks(panel, context) {
         const all = shown.map((name) => of(rank, name));
         const step = Math.max(-1, ...all.map((points) => points.steps.at(-1) ?? -1));
         return h("tr", {}, h("th", { scope: "row" }, rank), h("td", {}, step < 0 ? "–" : whole(step)),
-          all.map((points, at) => h("td", {}, valued(shown[at], latest(points)))), h("td", {}, found(rank)));
+          all.map((points, at) => h("td", {}, latest(points) === undefined ? "–" : valued(latest(points), unitOf(shown[at])))), h("td", {}, found(rank)));
       }))));
   }
 
@@ -98,10 +98,4 @@ export function mountRanks(panel, context) {
       for (const { chart } of charts) chart.dispose();
     },
   };
-}
-
-function valued(name, value) {
-  if (value === undefined) return "–";
-  const unit = unitOf(name);
-  return unit === "seconds" ? seconds(value) : unit === "bytes" ? bytes(value) : number(value);
 }

@@ -25,6 +25,7 @@ const TABS = [
   { id: "environment", title: "Environment", mount: mountEnvironment },
 ];
 
+const SEEN = 4000; // milliseconds after which names and tables of a live run are asked for again
 const UNSEEN = 5000; // milliseconds between two looks at a run whose page is hidden
 
 export function mountRun(root, { id, query, setQuery, server, go }) {
@@ -213,12 +214,13 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
     }
     before ??= { steps: now.steps, time };
     span.grow(now.steps - 1);
-    if (data.findings?.length) lookAgain();
+    if (data.findings?.length || !run.names.length || time > seen + SEEN) lookAgain();
     if (data.requests?.length) controls.requests(data.requests);
     refresh();
     tab?.batch?.(data);
   }
 
+  let seen = performance.now();
   let looking = false;
   let again = false;
   /** The order of findings is the server's. */
@@ -226,6 +228,7 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
     again = looking;
     if (looking) return;
     looking = true;
+    seen = performance.now();
     try {
       const [found, detail] = await Promise.all([get(runPath(id, "findings"), {}, signal), get(runPath(id), {}, signal)]);
       Object.assign(run, detail);
@@ -293,8 +296,9 @@ function head_() {
   const line = h("p", { class: "verdict" });
   const facts = h("dl", { class: "facts" });
   const element = h("div", { class: "run-head" },
-    h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "Runs")),
-    h("div", { class: "run-title" }, title, chips), line, facts);
+    h("div", { class: "run-title" },
+      h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "Runs"), h("span", { "aria-hidden": "true" }, "/")), title, chips),
+    line, facts);
   let shown = "";
   return {
     element,
