@@ -186,9 +186,7 @@ class Errands:
         try:
             folder = folders.made(self._debugger.home or folders.home(), self._debugger.id)
             # a hook of its own on optimizers would come and go while torch walks through them
-            profile = Profile(
-                folder / f"trace-{first:06}.json.gz", schedule=(0, 0, steps), steps_from_optimizer=False
-            )
+            profile = Profile(folder / f"trace-{first:06}.json.gz", schedule=(0, 0, steps), steps_from_optimizer=False)
             profile.__enter__()
         except Exception as error:
             self._answer(errand, f"no trace was made: {_reason(error)}", refused=True)
