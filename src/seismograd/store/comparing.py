@@ -103,7 +103,7 @@ def compare(one: Run, other: Run, *, rtol: float = RTOL, atol: float = 0.0) -> C
     layers = Layers(one, other, tolerance)
     layers.search([(0, max(one.steps, other.steps))])
     if parted is not None and not _lies_in(parted.step, shared(one.whole, other.whole)):
-        layers.search_thinned(parted.since or 0, max(one.steps, other.steps), parted.rank)
+        layers.search_thinned(parted.rank)
     if layers.parted is not None and _is_first(layers.parted, parted):
         parted = layers.parted
     if layers.drifted is not None and _is_first(layers.drifted, drifted):
@@ -250,7 +250,7 @@ def _notes(one: Run, other: Run, spans: Sequence[Span], compared: int) -> Iterab
         yield f"only one of them has rank {', '.join(map(str, ranks))}"
     for span in spans:
         if not span.whole:
-            yield f"{span} was compared: what lies between them is kept no more"
+            yield f"{span} was compared: what lies between is not known of both"
 
 
 def sentence(found: Comparison) -> str:

@@ -23,6 +23,9 @@ KINDS = ("parameter", "gradient", "update")
 _MEASURES = ("norm", "max")
 """Columns that are told apart by more than rounding: a mean near zero is nothing but that."""
 
+_SAMPLES = 100_000
+"""More than a store keeps of a run: none of them is thinned further."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parting:
@@ -79,10 +82,10 @@ class Track:
 
     def __init__(self, name: str, rank: int, one: Series, other: Series, tolerance: Tolerance) -> None:
         self.name, self.rank = name, rank
-        mine, theirs = _paired(one, other)
+        mine, theirs, alike = _paired(one, other)
         self.first, self.steps = one.first[mine], one.steps[mine]
         self.values = one.last[mine], other.last[theirs]
-        wide = self.first < self.steps  # of single steps the value says it all
+        wide = alike & (self.first < self.steps)  # of single steps the value says it all
         pairs = [self.values, _unlike(one, mine, other, theirs, wide)]
         for field in ("low", "high"):
             ours, others = getattr(one, field)[mine], getattr(other, field)[theirs]
@@ -122,14 +125,15 @@ def _unlike(
     return ours, others
 
 
-def _paired(one: Series, other: Series) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The places of the points that can be compared: of the same span, or whose last value is of the same step."""
+def _paired(one: Series, other: Series) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
+    """The places of the points that can be compared: of the same span, or whose last value is of the same step; and
+    which of them are of the same span."""
     (mine, ours), (theirs, others) = _keys(one), _keys(other)
     _, a, b = np.intersect1d(ours, others, assume_unique=True, return_indices=True)
     a, b = mine[a], theirs[b]
     alike = (one.first[a] == other.first[b]) & (one.count[a] == other.count[b])
     known = alike | (_is_dense(one)[a] & _is_dense(other)[b])
-    return a[known], b[known]
+    return a[known], b[known], alike[known]
 
 
 def _keys(series: Series) -> tuple[NDArray[np.intp], Ints]:
@@ -174,11 +178,11 @@ class Layers:
                         break
                     self._compare(*pair)
 
-    def search_thinned(self, start: int, stop: int, rank: int) -> None:
-        """Looks at what is left of the tables of these steps: of some steps each layer's greatest norm."""
+    def search_thinned(self, rank: int) -> None:
+        """Looks at what is left of the tables where they are not whole: of some steps each layer's greatest norm."""
         for kind in KINDS:
-            one, other = (run.heat(kind, "norm", start, stop, samples=1000, rank=rank) for run in self._runs)
-            _, mine, theirs = np.intersect1d(one.steps, other.steps, return_indices=True)
+            one, other = (run.heat(kind, "norm", samples=_SAMPLES, rank=rank) for run in self._runs)
+            mine, theirs = _same_samples(one.steps, other.steps)
             names = [name for name in one.names if name in set(other.names)]
             rows = [[heat.names.index(name) for name in names] for heat in (one, other)]
             values = [heat.values[own][:, at] for heat, own, at in zip((one, other), rows, (mine, theirs), strict=True)]
@@ -192,7 +196,8 @@ class Layers:
                 where = np.flatnonzero(differ[:, at])
                 row = _first_of(kind, where)
                 pair = float(values[0][row, at]), float(values[1][row, at])
-                self.parted = Parting(step, f"{kind}/norm", pair, rank, names[row])
+                since = int(one.steps[mine[at - 1]]) if at else None
+                self.parted = Parting(step, f"{kind}/norm", pair, rank, names[row], since)
                 self.layers = len(where), len(names)
 
     def _compare(self, one: Reading, other: Reading) -> None:
@@ -230,6 +235,14 @@ class Layers:
         mine, theirs = set(one.names), set(other.names)
         self.only[0].extend(name for name in one.names if name not in theirs and name not in self.only[0])
         self.only[1].extend(name for name in other.names if name not in mine and name not in self.only[1])
+
+
+def _same_samples(one: Ints, other: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The places of samples that stand for the same steps in both: they end at the same one, and so do those before."""
+    _, mine, theirs = np.intersect1d(one, other, return_indices=True)
+    before = one[np.maximum(mine - 1, 0)] == other[np.maximum(theirs - 1, 0)]
+    same = before & ((mine > 0) == (theirs > 0))
+    return mine[same], theirs[same]
 
 
 def _first_of(kind: str, rows: NDArray[np.intp]) -> int:
