@@ -225,6 +225,16 @@ def test_a_thinned_curve_has_its_band_and_one_that_spans_decades_is_logarithmic(
     assert ">log scale<" not in flat
 
 
+def test_what_is_kept_coarsely_is_seen_from_afar(made):
+    curve = made.series("loss", np.linspace(2, 1, 300), width=1000)
+    finding = Finding("loss-spike", Severity.WARNING, 150_000, "it jumped")
+    page = render_page(made.Stored({"loss": curve}, findings=(finding,), steps=300_000))
+    figure = re.search(r'<figure class="chart small">.*?</figure>', page, re.DOTALL)[0]
+    numbers = json.loads(re.search(r'application/json">(.*?)</script>', figure)[1])
+    assert 24 <= len(numbers["lines"][0]["x"]) < 200
+    assert numbers["x"][0] < 150_000 < numbers["x"][1]
+
+
 def test_the_layer_stands_among_its_neighbours(made):
     names = tuple(f"layers.{at}.weight" for at in range(30))
     values = np.full((30, 40), 0.5)

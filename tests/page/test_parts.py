@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from seismograd.amounts import duration, number
-from seismograd.reports.page.heat import cells_of, fitted, png, scale_of
+from seismograd.reports.page.heat import cells_of, common_part, fitted, png, scale_of
 from seismograd.reports.page.markup import Html, data, escape, prose, tag
 from seismograd.reports.page.scale import Scale, short, step_ticks, steps_scale
 
@@ -119,6 +119,15 @@ def test_too_many_layers_are_grouped_and_nothing_that_is_not_finite_is_lost():
     flat = fitted(tuple(f"p{at}" for at in range(1200)), np.arange(1), np.ones((1200, 1)))
     assert len(flat.names) <= 500
     assert flat.names[0] == "p0 … p2"
+
+
+def test_what_all_long_names_begin_with_is_said_once():
+    long = [f"model.decoder.layers.{at}.self_attention.weight" for at in range(3)]
+    assert common_part(long) == "model.decoder.layers."
+    assert common_part(["0.weight", "0.bias"]) == ""
+    assert common_part([long[0]]) == ""
+    assert common_part([*long, "head"]) == ""
+    assert common_part(["a_very_long_name_of_a_module", "a_very_long_name_of_a_module.weight"]) == ""
 
 
 def test_few_layers_stay_as_they_are():

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seismograd.records import Finding
+from seismograd.reports.page.heat import common_part
 from seismograd.reports.page.markup import Html, joined, prose, tag
 from seismograd.reports.page.material import Material
 from seismograd.reports.page.scale import Scale
@@ -70,6 +71,7 @@ def neighbours(material: Material, finding: Finding) -> Html | None:
         which = "all layers" if len(names) == len(heat.names) else f"{len(names)} of {many(len(heat.names), 'layer')}"
         what = _WORDS[kind, column]
         note = f"The {what} of {which}, in their order, at step {heat.steps[moment]:,}."
+        note += f" All names begin with `{cut}`." if (cut := common_part(names)) else ""
         rows, scale = _rows(names, values, {at - first for at in sick}, what.startswith("share"), finding)
         scaled = tag("span", "log scale", cls="log") if scale.log else None
         head = tag("div", tag("h4", f"{what.capitalize()} by layer"), scaled, cls="chart-head")
@@ -92,7 +94,7 @@ def _rows(
     names: Sequence[str], values: NDArray[np.float64], sick: Collection[int], share: bool, finding: Finding
 ) -> tuple[list[Html], Scale]:
     scale = Scale(0.0, 1.0) if share else Scale.of(np.append(values, 0.0) if _close(values) else values)
-    rows = []
+    rows, cut = [], common_part(names)
     for at, (name, value) in enumerate(zip(names, values.tolist(), strict=True)):
         if math.isnan(value):
             length, text = 0.0, "not read"
@@ -101,7 +103,7 @@ def _rows(
         else:
             length, text = float(scale.at(value)), f"{value:.0%}" if share else scale.written(value)
         fill = tag("i", style=f"width:{length:.1%}", cls="wild" if math.isinf(value) else None)
-        label = tag("th", tag("bdi", name), scope="row", title=name)
+        label = tag("th", tag("bdi", name[len(cut) :]), scope="row", title=name)
         bar = tag("td", tag("span", fill, cls="bar", aria_hidden="true"))
         row = f"sick {finding.severity}" if at in sick else None
         rows.append(tag("tr", label, bar, tag("td", text, cls="value"), cls=row))

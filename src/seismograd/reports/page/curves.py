@@ -141,8 +141,8 @@ def describe(line: Line, scale: Scale) -> str:
         return f"{name} was never finite in {many(line.count, 'reading')}."
     first, last = finite[0], finite[-1]
     value = line.value
-    if line.count == 1:
-        text = f"{name} is {scale.written(value[first])} at step {line.first[first]:,.0f}."
+    if first == last:
+        text = f"{name} is {scale.written(value[first])} {when(line.first[first], line.last[first])}."
     elif np.nanmax(line.high) == np.nanmin(line.low):
         text = f"{name} stays at {scale.written(value[first])}."
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from seismograd.records import Finding, Severity
 from seismograd.reports.page.bars import neighbours
@@ -13,6 +14,9 @@ from seismograd.reports.pages import pages
 from seismograd.reports.picture import describe_inputs, parts_of
 from seismograd.reports.stories import Story
 from seismograd.reports.words import describe_place, describe_value, evidence_left, remarks
+
+if TYPE_CHECKING:
+    from seismograd.store import Series
 
 ICONS = {
     "critical": "M6 1h8l5 5v8l-5 5H6l-5-5V6zM7 7l6 6M13 7l-6 6",
@@ -61,6 +65,8 @@ _LABELS = {
     "memory/own": "memory of its own",
     "memory/allocated": "device memory",
 }
+_POINTS = 24
+"""So many points make a curve."""
 _CLOSE = 40
 """Steps on either side of a finding that are drawn at least."""
 _LONG, _FAR = frozenset(("overfitting", "memory-leak", "loss-plateau", "shuffled-labels", "lr-too-low")), 5000
@@ -144,10 +150,10 @@ def _evidence(material: Material, finding: Finding) -> Html | None:
 
 
 def _curves(material: Material, finding: Finding) -> Iterable[Html]:
-    start, stop = _window(finding, material.run.get("steps") or 0)
+    steps = max(material.run.get("steps") or 0, finding.last_step + 1)
     mark = [Mark(finding.step, f"step {finding.step:,}", finding.severity)]
     for wanted in _CURVES.get(finding.id, _OTHERS):
-        series = material.series(_names(wanted, finding, material.names), start, stop)
+        series = _around(material, finding, _names(wanted, finding, material.names), steps)
         if not series:
             continue
         lines = [line_of(label_of(name), each) for name, each in series.items()]
@@ -155,6 +161,18 @@ def _curves(material: Material, finding: Finding) -> Iterable[Html]:
         if window[1] > window[0]:
             name = wanted[0]
             yield chart(title_of(name), lines, unit=unit_of(name), marks=mark, window=window, small=True)
+
+
+def _around(material: Material, finding: Finding, names: Sequence[str], steps: int) -> dict[str, Series]:
+    """The curves around the finding, from as far away as it takes to see a curve: what is old is kept coarsely."""
+    back = _reach(finding)
+    while True:
+        start, stop = max(0, finding.step - back), min(steps - 1, finding.step + back)
+        series = material.series(names, start, stop)
+        most = max((len(each.steps) for each in series.values()), default=0)
+        if most >= _POINTS or (start == 0 and stop == steps - 1):
+            return series
+        back *= 8
 
 
 def _names(wanted: Sequence[str], finding: Finding, there: Sequence[str]) -> list[str]:
@@ -166,8 +184,8 @@ def _names(wanted: Sequence[str], finding: Finding, there: Sequence[str]) -> lis
     return found[:1] if wanted is _MEMORY[0] else found
 
 
-def _window(finding: Finding, steps: int) -> tuple[int, int]:
-    """Steps around the finding: as far back as what it speaks of, and at least a few on either side."""
+def _reach(finding: Finding) -> int:
+    """How many steps on either side are drawn: as far back as what it speaks of, and at least a few."""
     spoken = [
         value
         for name, value in finding.evidence.items()
@@ -176,7 +194,7 @@ def _window(finding: Finding, steps: int) -> tuple[int, int]:
     back = max(_CLOSE, int(1.5 * (finding.step - min(spoken, default=finding.step))))
     if finding.id in _LONG:
         back = max(back, min(finding.last_step - finding.step, _FAR))
-    return max(0, finding.step - back), min(max(steps - 1, finding.step), finding.step + back)
+    return back
 
 
 def title_of(name: str) -> str:

@@ -29,6 +29,8 @@ MAPS = (
 _CELLS = 60_000
 """Of one map: more would make the page heavy, and nobody sees them."""
 _MOST_ROWS = 500
+_SHORT = 24
+"""Names that are no longer are shown whole."""
 _LARGE = 40
 """Maps with more rows have lower ones."""
 _SAMPLES = (40, 160)
@@ -115,6 +117,9 @@ def _panel(ident: str, title: str, about: str, table: Table, share: bool) -> Htm
     steps = table.steps.tolist()
     ticks = [((at + 0.5) / len(steps), short(steps[at])) for at in _few(len(steps), 6)]
     scaled = tag("span", "log scale", cls="log") if scale.log else None
+    notes = [table.grouped] if table.grouped else []
+    if cut := common_part(table.names):
+        notes.append(prose(f"All names begin with `{cut}`."))
     numbers = {
         "steps": steps,
         "cells": _base64(cells.tobytes()),
@@ -125,7 +130,7 @@ def _panel(ident: str, title: str, about: str, table: Table, share: bool) -> Htm
         tag("div", tag("h4", title), scaled, _key(scale, cells, share), cls="chart-head"),
         tag("div", _grid(title, table.names, cells), cls="scroll"),
         tag("div", *x_labels(ticks), tag("b", "step"), cls="x", aria_hidden="true"),
-        tag("figcaption", joined((about, prose(_described(table, scale, share)), table.grouped or None), " ")),
+        tag("figcaption", joined((about, prose(_described(table, scale, share)), *notes), " ")),
         data(numbers),
     )
     return tag("figure", *parts, cls="heat many" if len(table.names) > _LARGE else "heat", id=ident)
@@ -133,7 +138,10 @@ def _panel(ident: str, title: str, about: str, table: Table, share: bool) -> Htm
 
 def _grid(title: str, names: Sequence[str], cells: Cells) -> Html:
     """The names of the rows, and the image beside them."""
-    rows = [tag("li", tag("bdi", name), title=name, cls=_row_class(names, at)) for at, name in enumerate(names)]
+    cut = common_part(names)
+    rows = [
+        tag("li", tag("bdi", name[len(cut) :]), title=name, cls=_row_class(names, at)) for at, name in enumerate(names)
+    ]
     picture = tag("img", src=f"data:image/png;base64,{_base64(png(cells))}", alt="", draggable="false")
     cursor = tag("i", cls="cursor", hidden=True)
     image = tag("div", picture, cursor, cls="cells", data_heat=f"{title}, layers over steps")
@@ -226,6 +234,15 @@ def _described(table: Table, scale: Scale, share: bool) -> str:
         rows = len(np.unique(wild[:, 0]))
         text += f" In {rows:,} of {many(len(names), 'row')} it is not finite, from step {step:,} on."
     return text
+
+
+def common_part(names: Sequence[str]) -> str:
+    """What all names begin with, if they are too long to be shown with it."""
+    if len(names) < 2 or max(map(len, names)) <= _SHORT:
+        return ""
+    parts = [name.split(".") for name in names]
+    same = [len(set(pieces)) == 1 for pieces in zip(*(part[:-1] for part in parts), strict=False)]
+    return "".join(f"{piece}." for piece in parts[0][: [*same, False].index(False)])
 
 
 def _row_class(names: Sequence[str], at: int) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from seismograd.judge import ranked
 from seismograd.masking import without_secrets
 from seismograd.records import Finding
 from seismograd.reports.report import finding_of
@@ -73,7 +74,7 @@ def materials_of(run: Any) -> list[Material]:
 def _of_report(report: Mapping[str, Any]) -> Material:
     if not isinstance(report.get("run"), Mapping):
         raise ValueError("this is no report: it has no 'run'; write one with seismograd run --report")
-    findings = [finding_of(data) for data in report.get("findings", ())]
+    findings = ranked(finding_of(data) for data in report.get("findings", ()))
     return Material(report, findings, _masked(report["run"].get("about") or report.get("about") or {}))
 
 
@@ -81,7 +82,7 @@ def _of_run(run: Any) -> Material:
     names = list(dict.fromkeys(name for rank in run.ranks or [0] for name in run.names(rank=rank)))
     return Material(
         report=run.report(),
-        findings=run.findings(),
+        findings=ranked(run.findings()),
         about=_masked(run.about or {}),
         names=names,
         tables=run.tables(),

@@ -153,7 +153,7 @@
       marked = names[row];
       marked.classList.add("on");
       told.classList.add("on");
-      told.textContent = `${marked.textContent}, step ${count(map.steps[column])}: ${value(levels[row * wide + column])}`;
+      told.textContent = `${marked.title}, step ${count(map.steps[column])}: ${value(levels[row * wide + column])}`;
       if (follow) {
         const top = marked.offsetTop - names[0].offsetTop, room = marked.offsetHeight * 2;
         if (top - room < scroll.scrollTop) scroll.scrollTop = top - room;
