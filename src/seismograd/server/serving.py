@@ -54,6 +54,8 @@ def serve(
         app = create_app(
             store, token=token, hosts=(*HOME_HOSTS, *hosts_of(host, address), *allow_hosts), read_only=read_only
         )
+        if not app.state.shelf.is_empty:
+            app.state.shelf.open()  # what is in the way is said before anybody looks
         link = f"http://{_reachable(host, address)}:{number}/"
         if port is None and number != PORT:
             say(f"seismograd: port {PORT} is taken, using {number}")
