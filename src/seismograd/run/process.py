@@ -27,6 +27,8 @@ from functools import wraps
 from importlib.abc import MetaPathFinder
 from typing import Any, TextIO
 
+from seismograd import endings
+
 _HIGH = 200
 """Our descriptors are numbered from here: the script's own get the numbers that they would have had."""
 
@@ -110,6 +112,7 @@ class Exits:
         self._caught: set[int] = set()
         self._began = False
         self._wakeup: tuple[int, int] | None = None
+        endings.supervised = True
         self._install()
         os.register_at_fork(after_in_child=self._forked)
 
@@ -228,6 +231,7 @@ class Exits:
 
     def leave(self) -> None:
         """Puts everything back."""
+        endings.supervised = False
         if self._wakeup is not None:
             (_, writes), self._wakeup = self._wakeup, None
             with contextlib.suppress(ValueError, OSError):

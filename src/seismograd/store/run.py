@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -189,17 +190,18 @@ class Run:
         if level:
             own = own.where(table.c.level == level)
         parts: list[Buckets] = []
+        left = gaps
         for row in connection.execute(own):
             try:
                 whole = Buckets.of_readings(row.data, names) if level == 0 else Buckets.unpack(row.data, names)
             except codec.DamagedError:
                 continue  # what is coarser may have it
-            for start, stop in gaps:
-                part = whole.within(max(start, row.first), min(stop, row.last))
+            for start, stop in gaps:  # all of them: a validation may come late, in the row after its step's
+                part = whole.within(start, min(stop, row.last))
                 if len(part):
                     parts.append(part)
-            gaps = _without(gaps, row.first, row.last)
-        return parts, gaps
+            left = _without(left, row.first, row.last)
+        return parts, left
 
     # -- tensors -----------------------------------------------------------------------------------------------------
 
@@ -281,15 +283,27 @@ class Run:
         if stop is not None:
             own = own.where(table.c.first <= stop)
         with self._reading() as connection:
-            ids = connection.execute(own.order_by(table.c.first, table.c.id)).scalars().all()
+            ids = connection.execute(own.order_by(table.c.first, table.c.number)).scalars().all()
+        last: int | None = None
         for number in ids:  # one at a time: a long run is not held in memory
             with self._reading() as connection:
                 row = connection.execute(sa.select(table).where(table.c.id == number)).mappings().first()
-            if row is None:
-                continue
-            for reading in codec.decode(row["scalars"], row["tables"], row["facts"]):
+            if row is None:  # a live run has put it together with others meanwhile, or forgotten it
+                behind = start if last is None else last + 1
+                yield from self._readings(behind, stop, rank, bare)
+                return
+            for reading in self._decoded(row):
                 if (start is None or reading.step >= start) and (stop is None or reading.step <= stop):
+                    last = reading.step if last is None else max(last, reading.step)
                     yield reading
+
+    def _decoded(self, row: Any) -> list[Reading]:
+        try:
+            return codec.decode(row["scalars"], row["tables"], row["facts"])
+        except codec.DamagedError as error:
+            span = f"steps {row['first']} to {row['last']}"
+            warnings.warn(f"{span} of the run {self.id} are left out: {error}", RuntimeWarning, stacklevel=4)
+            return []
 
     @property
     def whole(self) -> list[Gap]:

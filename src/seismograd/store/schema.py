@@ -290,7 +290,8 @@ def _make_folder(path: Path) -> None:
 def _engine(url: sa.URL, writes: bool, patience: float) -> Engine:
     path = file_of(url)
     if path is None:
-        engine = sa.create_engine(url, pool_pre_ping=not writes, connect_args=_SERVER)
+        level = "READ COMMITTED" if writes else "REPEATABLE READ"  # readers see one moment, whatever is thinned
+        engine = sa.create_engine(url, pool_pre_ping=not writes, isolation_level=level, connect_args=_SERVER)
         forks.mind(engine, is_file=False)
         return engine
 
@@ -366,4 +367,6 @@ def _version(connection: Connection) -> int | None:
     if not sa.inspect(connection).has_table(meta.name):
         return None
     found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).scalar()
+    if found is not None and not found.isdecimal():
+        raise StoreError(f"the store's schema is said to be {found!r}, which is no number: it is damaged")
     return None if found is None else int(found)
