@@ -112,17 +112,16 @@ def table_of(rows: Sequence[Row], console: Console) -> Table:
         if _width(cells, wanted) <= console.width:
             break
         wanted.remove(column)
+    widths = _widths(cells, wanted, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="bold")
     for column in wanted:
         right = column in ("steps", "took", "loss")
-        flexible = column in ("name", "findings")
         table.add_column(
             column,
             justify="right" if right else "left",
             no_wrap=True,
             overflow="ellipsis",
-            min_width=4 if flexible else max(len(column), *(each[column].cell_len for each in cells)),
-            max_width=24 if column == "name" else None,
+            width=widths[column],
         )
     for each in cells:
         table.add_row(*(each[column] for column in wanted))
@@ -134,19 +133,41 @@ _DROPPED = ("took", "started", "state", "curve", "steps", "name", "loss", "findi
 """In this order, where there is no room."""
 
 
+_SHORTENED = {"name": 12, "findings": 21}
+"""Columns that may be cut, and how far: most findings have a shorter name."""
+_LONGEST_NAME = 24
+
+
+def _longest(cells: Sequence[Mapping[str, Text]], column: str) -> int:
+    longest = max([len(column), *(each[column].cell_len for each in cells)])
+    return min(longest, _LONGEST_NAME) if column == "name" else longest
+
+
 def _width(cells: Sequence[Mapping[str, Text]], wanted: Sequence[str]) -> int:
     """How wide the table gets, with the names and findings cut to what still says something."""
     total = 0
     for column in wanted:
-        longest = max([len(column), *(each[column].cell_len for each in cells)])
-        total += min(longest, 12) if column in ("name", "findings") else longest
+        longest = _longest(cells, column)
+        total += min(longest, _SHORTENED.get(column, longest))
     return total + 2 * (len(wanted) - 1)
+
+
+def _widths(cells: Sequence[Mapping[str, Text]], wanted: Sequence[str], width: int) -> dict[str, int]:
+    """How wide each column is: what is left after the others goes to the findings, then to the names."""
+    widths = {column: _longest(cells, column) for column in wanted}
+    over = sum(widths.values()) + 2 * (len(wanted) - 1) - width
+    for column, shortest in _SHORTENED.items():
+        if over > 0 and column in widths:
+            less = min(over, max(0, widths[column] - shortest))
+            widths[column] -= less
+            over -= less
+    return widths
 
 
 def _cells(row: Row, levels: str) -> dict[str, Text]:
     run, state = row.run, state_of(row.run)
     texts = {
-        "run": Text(run.id),
+        "run": Text(plain(run.id)),
         "name": Text(plain(run.name)),
         "state": Text(state, _STYLES[state]),
         "status": Text(run.status, _STYLES.get(run.status, "")),
@@ -179,7 +200,7 @@ def print_run(run: Run, console: Console) -> None:
     """A run: how it is, its curves, where its time went, what was found, where it ran."""
     report, findings = run.report(), run.findings()
     state = state_of(run)
-    title = Text.assemble((run.id, "bold"), "  ", plain(run.name), "  ", (state, _STYLES[state]), "  ")
+    title = Text.assemble((plain(run.id), "bold"), "  ", plain(run.name), "  ", (state, _STYLES[state]), "  ")
     title.append(run.status, _STYLES.get(run.status, ""))
     console.print(title, no_wrap=True, overflow="ellipsis", crop=True)
     console.print(_facts(run))
@@ -198,7 +219,7 @@ def print_run(run: Run, console: Console) -> None:
         console.print(render_finding(finding, brief=True))
     if findings:
         console.print()
-        console.print(Text(f"in full: seismograd diagnose {run.id}", "dim"))
+        console.print(Text(f"in full: seismograd diagnose {plain(run.id)}", "dim"))
 
 
 def _facts(run: Run) -> Text:
@@ -291,4 +312,7 @@ def _captures(run: Run) -> list[Text]:
     if not kept:
         return []
     lines = [Text(f"  step {each.step:,}  {each.finding}") for each in kept[:10]]
-    return [Text.assemble(("saved steps", "bold"), f"  seismograd replay {run.id} --model FILE.py:CLASS"), *lines]
+    return [
+        Text.assemble(("saved steps", "bold"), f"  seismograd replay {plain(run.id)} --model FILE.py:CLASS"),
+        *lines,
+    ]

@@ -150,11 +150,10 @@ def _say(gone: list[Run], live: list[Run], folders: dict[str, Path]) -> None:
     from seismograd.cli.overview import plain
 
     for run in gone:
-        typer.echo(
-            f"{run.id}  {run.started.astimezone():%Y-%m-%d %H:%M}  {size(_size_of(run, folders)):>8}  {plain(run.name)}"
-        )
+        weight = size(_size_of(run, folders))
+        typer.echo(f"{plain(run.id)}  {run.started.astimezone():%Y-%m-%d %H:%M}  {weight:>8}  {plain(run.name)}")
     for run in live:
-        typer.echo(f"{run.id} goes on and stays")
+        typer.echo(f"{plain(run.id)} goes on and stays")
     if not gone:
         typer.echo("there is nothing to remove")
 
@@ -165,6 +164,11 @@ def _many(runs: list[Run]) -> str:
 
 def _ask(question: str) -> None:
     """Asks on the terminal; where there is none nothing goes."""
-    if not sys.stdin.isatty():
+    if not _is_asked():
         stop("nobody can be asked here", hint="--yes removes without asking, --dry-run only shows")
     typer.confirm(question, abort=True, err=True)
+
+
+def _is_asked() -> bool:
+    """Whether somebody sits there."""
+    return sys.stdin.isatty()

@@ -38,7 +38,7 @@ def give_back(store: Store) -> None:
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)) as connection:
             if connection.execute("PRAGMA auto_vacuum").fetchone()[0] == _INCREMENTAL:
-                connection.execute("PRAGMA incremental_vacuum").fetchall()
+                connection.executescript("PRAGMA incremental_vacuum")  # execute() would free a single page
             else:
                 connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
