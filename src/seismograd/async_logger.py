@@ -112,7 +112,8 @@ class AsyncTrainingLogger(TrainingLogger):
         phase = TrainingPhase.of(phase)
         if phase is not self.phase:
             before, self.phase = self.phase, phase
-            self._log("phase", f"{phase.value} begins", LogLevel.INFO, {"phase": phase, "before": before})
+            text = "the training is over" if phase is TrainingPhase.COMPLETED else f"{phase.value} begins"
+            self._log("phase", text, LogLevel.INFO, {"phase": phase, "before": before})
 
     def update_progress(
         self,
@@ -252,7 +253,8 @@ class AsyncTrainingLogger(TrainingLogger):
         self._log("error", text, LogLevel.ERROR, told)
 
     def _with_phase(self, phase: TrainingPhase | str | None, data: Mapping[str, Any]) -> dict[str, Any]:
-        return {"phase": self.phase if phase is None else TrainingPhase.of(phase), **data}
+        """A phase of the user's own is taken as it is: a word about a training is no place to fail."""
+        return {"phase": self.phase if phase is None else str(phase), **data}
 
     def _write(self, event: Mapping[str, Any]) -> None:
         self.debugger.note(event["event_type"], event["message"], event["level"], data=event["data"])

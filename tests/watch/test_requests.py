@@ -17,7 +17,7 @@ import seismograd as sg
 from seismograd.errands import MOST_TRACES
 from seismograd.store import open_store
 
-DEADLINE = 60.0
+DEADLINE = 180.0
 
 
 def built():
