@@ -65,6 +65,11 @@ def test_a_zero_stands_at_the_foot_of_a_logarithmic_scale():
     assert scale.at(1e-4) > 0.05
 
 
+def test_what_only_differs_by_rounding_is_a_level_line():
+    scale = Scale.of([0.001, 0.001 + 1e-18, 0.0010000000000000002])
+    assert (scale.low, scale.high) == (0.0, pytest.approx(0.002))
+
+
 def test_bytes_and_seconds_have_round_ticks_of_their_own():
     assert [text for _, text in Scale.of([340e6, 380e6], "bytes").ticks()] == ["330 MB", "340 MB", "350 MB", "360 MB"]
     assert [text for _, text in Scale(0.0, 0.21, unit="seconds").ticks()] == [
@@ -79,7 +84,7 @@ def test_bytes_and_seconds_have_round_ticks_of_their_own():
 def test_steps_are_whole():
     assert [text for _, text in step_ticks(steps_scale(0, 3))] == ["0", "1", "2", "3"]
     assert step_ticks(steps_scale(7, 7)) == [(0.5, "7")]
-    assert [short(step) for step in (0, 1500, 20_000, 1_500_000)] == ["0", "1,500", "20k", "1.5M"]
+    assert [short(step) for step in (0, 1500, 20_000, 999_990, 1_500_000)] == ["0", "1,500", "20k", "1M", "1.5M"]
 
 
 def test_a_cell_says_what_was_read():

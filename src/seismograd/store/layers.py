@@ -57,6 +57,13 @@ class Samples:
             return self
         return self._grouped(np.arange(0, len(self), -(-len(self) // most)))
 
+    def spread(self, most: int) -> Samples:
+        """At most so many, each for as many steps as the others: the new is kept finer, and would crowd out the old."""
+        if len(self) <= most:
+            return self
+        length = int(self.last[-1] - self.first[0]) + 1
+        return self.folded(-(-length // max(1, most - 1))).thinned(most)
+
     def _grouped(self, starts: NDArray[np.intp]) -> Samples:
         if len(starts) == len(self):
             return self

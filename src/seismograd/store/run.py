@@ -231,7 +231,7 @@ class Run:
             for table in sources if self._is_short(connection, span, rank) else reversed(sources):
                 found, gaps = self._layers(connection, (kind, column), gaps, table, rank)
                 parts += found
-        return joined_samples(parts).within(*span).thinned(samples).heat(kind, column)
+        return joined_samples(parts).within(*span).spread(samples).heat(kind, column)
 
     def _is_short(self, connection: Connection, span: Gap, rank: int) -> bool:
         """Whether the tables of the span can be read at full rate in no time."""

@@ -42,7 +42,8 @@ class Scale:
             room = 0.04 * (head - foot)
             down = 3 * room if low == 0 else room
             return cls(10 ** max(foot - down, -307), 10 ** min(head + room, 308), True, low == 0, unit)
-        if low == high:
+        if high - low <= 1e-9 * max(abs(low), abs(high)):  # means of one value differ by their rounding
+            low = high = float(known[-1])
             low, high = (0.0, 2 * high) if high > 0 else (2 * low, 0.0) if low < 0 else (-1.0, 1.0)
             return cls(low, high, unit=unit)
         room = 0.05 * (high / 2 - low / 2) * 2
@@ -99,10 +100,11 @@ def step_ticks(scale: Scale, most: int = 6) -> list[tuple[float, str]]:
 
 def short(step: float) -> str:
     """A step in few characters."""
-    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(step) >= factor:
-            return f"{step / (1e3 if unit == 'k' else factor):.4g}{unit}"
-    return f"{step:,.0f}"
+    if abs(step) < 10_000:
+        return f"{step:,.0f}"
+    rounded = float(f"{step:.4g}")
+    factor, unit = next(each for each in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if abs(rounded) >= each[0])
+    return f"{rounded / factor:.4g}{unit}"
 
 
 def _base(unit: str, high: float) -> float:

@@ -65,7 +65,7 @@ def verdict_of(material: Material, stories: Sequence[Story]) -> Verdict:
     follow = list(dict.fromkeys(f"`{each.finding.id}`" for each in worst.after()))
     if follow:
         verb = "follows" if len(follow) == 1 else "follow"
-        sentences.append(f"{_listed(follow)} {verb} from it and will go with it.")
+        sentences.append(f"{_listed(follow)} {verb} from it.")
     if len(grave) > 1:
         more = list(dict.fromkeys(f"`{each.finding.id}`" for each in grave[1:]))
         verb = "is" if len(grave) == 2 else "are"
