@@ -321,7 +321,7 @@ def test_diagnose_again_finds_the_same(store: Path) -> None:
     assert "again" not in live
     assert again["again"] == {
         "spans": [{"start": 0, "stop": 59, "width": 1, "whole": True}],
-        **{"whole": True, "kept": [], "gone": [], "new": [], "notes": []},
+        **{"whole": True, "unrecorded": None, "kept": [], "gone": [], "new": [], "notes": []},
     }
     assert said("diagnose", "sick", "--again", store=store).endswith("judged again: every reading was there\n")
 

@@ -311,6 +311,21 @@ def test_the_verdict_is_strict_json(long: Path) -> None:
     assert data["spans"][0] == verdict.spans[0].to_dict()
 
 
+def test_what_was_never_recorded_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seismograd.store.recorder.MOST", 200)
+    recorder = Recorder(url_of(tmp_path), "run", "run", state=lambda: {"steps": 6000, "status": "healthy"})
+    for reading in calm(6000):  # faster than anybody writes
+        recorder.write_reading(reading)
+    recorder.close({"schema": 1, "run": {"id": "run"}, "findings": []})
+    assert recorder.thinned > 0
+    with stored(tmp_path) as run:
+        verdict = run.check()
+        assert any(note.startswith("not everything of run was recorded: ") for note in run.compare(run).notes)
+    assert not verdict.whole
+    assert f"{recorder.thinned:,} readings came faster" in (verdict.unrecorded or "")
+    assert any(note.startswith("not everything was recorded: ") for note in verdict.notes)
+
+
 # -- spans -------------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import typer
 
 from seismograd.cli.mistakes import known_ids, stop, writable
 from seismograd.cli.running import Grave
-from seismograd.cli.stores import AsJson, Where, Which, opened, say_json, state_of, terminal
+from seismograd.cli.stores import AsJson, Where, Which, opened, say_json, state_of, terminal, waiting
 from seismograd.records import Finding, Severity
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ def _judged(run: Run, ignored: set[str]) -> Verdict:
     try:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            verdict = run.check(ignore=ignored, config=find_config())
+            with waiting(f"judging {run.steps:,} steps"):
+                verdict = run.check(ignore=ignored, config=find_config())
     except ValueError as error:  # a limit in the user's pyproject.toml
         stop(str(error))
     for warning in told:
@@ -188,7 +189,7 @@ def _without(findings: Sequence[Finding], ignored: set[str]) -> list[Finding]:
 
 def _again(verdict: Verdict) -> dict[str, Any]:
     told = verdict.to_dict()
-    return {name: told[name] for name in ("spans", "whole", "kept", "gone", "new", "notes")}
+    return {name: told[name] for name in ("spans", "whole", "unrecorded", "kept", "gone", "new", "notes")}
 
 
 def _print_verdict(
@@ -268,7 +269,9 @@ def diff(
     Exits with 0 if they are the same within the tolerance, with 1 if they are not.
     """
     with opened(store) as found:
-        compared = found.run(run).compare(found.run(other), rtol=rtol, atol=atol)
+        one, two = found.run(run), found.run(other)
+        with waiting(f"comparing {one.id} and {two.id}"):
+            compared = one.compare(two, rtol=rtol, atol=atol)
     if as_json:
         say_json(compared.to_dict())
     else:

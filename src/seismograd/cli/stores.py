@@ -70,6 +70,19 @@ def terminal() -> Console:
     return rich.console.Console(highlight=False, markup=False, emoji=False, width=width)
 
 
+@contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Says on a terminal what is being done while it takes its time; elsewhere nothing."""
+    import rich.console
+
+    console = rich.console.Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(text):
+        yield
+
+
 def say_json(told: dict[str, Any]) -> None:
     """Prints strict JSON."""
     typer.echo(json.dumps({"schema": 1, **strict(told)}, indent=2, allow_nan=False))

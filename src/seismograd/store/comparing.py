@@ -242,7 +242,9 @@ def _notes(one: Run, other: Run, spans: Sequence[Span], compared: int) -> Iterab
         yield "there is no step at which both have read the same quantity"
     for run in (one, other):
         if run.live:
-            yield f"{run.id} is still running: it is compared as far as it is"
+            yield f"{run.id} goes on: it is compared as far as it is recorded"
+        if run.state.get("lost"):
+            yield f"not everything of {run.id} was recorded: {run.state['lost']}"
     if one.steps != other.steps:
         yield f"one has {one.steps:,} steps, the other {other.steps:,}: what only one has is not compared"
     ranks = sorted(set(one.ranks) ^ set(other.ranks))

@@ -42,12 +42,14 @@ class Verdict:
     """What the live run found, and this judgement did not."""
     new: tuple[Finding, ...] = ()
     """What this judgement found, and the live run did not."""
+    unrecorded: str | None = None
+    """What of the run never came into the store, if something did not."""
     notes: tuple[str, ...] = ()
 
     @property
     def whole(self) -> bool:
         """Whether everything that was read was there to be judged."""
-        return all(span.whole for span in self.spans)
+        return self.unrecorded is None and all(span.whole for span in self.spans)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as strict JSON has it."""
@@ -58,6 +60,7 @@ class Verdict:
                 "findings": [finding.to_dict() for finding in self.findings],
                 "spans": [span.to_dict() for span in self.spans],
                 "whole": self.whole,
+                "unrecorded": self.unrecorded,
                 **{name: [_short(finding) for finding in getattr(self, name)] for name in ("kept", "gone", "new")},
                 "notes": self.notes,
             }
@@ -117,6 +120,7 @@ def check(
         kept=tuple(ranked(kept)),
         gone=tuple(gone),
         new=tuple(finding for finding in findings if finding.key not in live_keys),
+        unrecorded=run.state.get("lost"),
         notes=(*notes, *_notes(run, first, gone, kept, detectors is None and not config.limits)),
     )
 
@@ -223,6 +227,8 @@ def _notes(
 ) -> Iterator[str]:
     if run.live:
         yield "the run goes on: it is judged as far as it is recorded"
+    if run.state.get("lost"):
+        yield f"not everything was recorded: {run.state['lost']}"
     thin = [span for span in spans if not span.whole]
     for span in thin:
         yield f"{span} were judged{' by scalars alone' if span.width > 1 else ''}: the rest is kept no more"
