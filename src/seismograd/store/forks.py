@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sqlite3
 import threading
 import weakref
 from typing import Any
@@ -16,6 +17,10 @@ from sqlalchemy.engine import Engine
 
 PATIENCE = 2.0
 """Seconds that a fork waits for a transaction."""
+
+
+class File(sqlite3.Connection):
+    """A connection to a file that can be referred to weakly."""
 
 
 class _Gate:
@@ -51,7 +56,7 @@ class _Gate:
 _gate = _Gate()
 _files: weakref.WeakSet[Engine] = weakref.WeakSet()
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-_connections: dict[int, Any] = {}
+_connections: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """Every open one, by its identity."""
 
 
@@ -87,7 +92,7 @@ def _in_child() -> None:
     """What is still open is the parent's: it is never closed here, not even when the child ends."""
     global _gate  # noqa: PLW0603 (its locks may be held by threads that are not here)
     _gate = _Gate()
-    for connection in _connections.values():
+    for connection in list(_connections.values()):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     _connections.clear()
     for engine in list(_engines):

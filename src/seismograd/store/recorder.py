@@ -209,7 +209,6 @@ class Recorder:
             try:
                 writing = writing or self._open()
                 self._hear(writing)
-                self._remark(writing)
                 hurries = self._findings or self._answers or ending or flushes or len(self._queue) >= MOST // 2
                 if unwritten is None and (now >= due or hurries):
                     unwritten = self._taken(final=ending)
@@ -220,6 +219,7 @@ class Recorder:
                     unwritten = None
                 self._reply(writing)
                 writing.thin()
+                self._remark(writing)
                 self._resumed()
                 wait, retry = SHORTEST_WAIT, 0.0
             except Exception as error:
@@ -265,7 +265,7 @@ class Recorder:
     def _told_state(self) -> Mapping[str, Any]:
         try:
             return {} if self.state is None else self.state()
-        except RuntimeError:  # the training changed what was being told, just then
+        except Exception:  # the training changed what was being told, just then
             return {}
 
     def _is_over(self, unwritten: Batch | None) -> bool:

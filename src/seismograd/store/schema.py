@@ -297,7 +297,8 @@ def _engine(url: sa.URL, writes: bool, patience: float) -> Engine:
 
     def opened() -> sqlite3.Connection:
         address = path.as_uri() + ("?mode=rwc" if writes else "?mode=rw" if _has_writable_folder(path) else _FROZEN)
-        connection = sqlite3.connect(address, patience, isolation_level=None, check_same_thread=False, uri=True)
+        options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "uri": True}
+        connection = sqlite3.connect(address, patience, factory=forks.File, **options)
         try:
             if writes:
                 connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first table, or without effect

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,6 @@ from seismograd import folders
 from seismograd.store import schema
 from seismograd.store.run import ALIVE, Run
 from seismograd.store.schema import StoreError
-
 
 _ALL_BUT_REPORT = [column for column in schema.ranks.c if column.name != "report"]
 """A report may be large, and few ask for it."""
@@ -36,6 +36,7 @@ class Store:
         self.url = schema.url_of(where)
         self._engine: Engine | None = schema.connect(self.url)
         self._writer: Engine | None = None
+        weakref.finalize(self, self._engine.dispose)
 
     def __repr__(self) -> str:
         return f"<Store {self.shown}>"
@@ -137,6 +138,7 @@ class Store:
             raise StoreError(f"the store {self.shown} was closed: open it again")
         if self._writer is None:
             self._writer = schema.connect(self.url, writes=True)
+            weakref.finalize(self, self._writer.dispose)
         with self._said(), self._writer.begin() as connection:
             yield connection
 

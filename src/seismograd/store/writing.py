@@ -17,14 +17,14 @@ from sqlalchemy.engine import Connection, Engine
 from seismograd.records import Finding, Reading
 from seismograd.store import codec, schema
 from seismograd.store.recorder import weight
-from seismograd.store.retention import OVERHEAD, SEALED, Retention
+from seismograd.store.retention import OVERHEAD, SEALED, SHARES, Retention
 from seismograd.store.texts import from_json, plain, to_json
 
 if TYPE_CHECKING:
     from seismograd.store.recorder import Batch
 
 CELLS = 2_000_000
-"""Numbers in the tables of a segment: with more of them it is full."""
+"""Numbers in the tables of a segment: with more of them it is full. A small limit wants smaller segments."""
 NAMES = 2000
 """Names of scalars that are listed."""
 EVENTS = 20_000
@@ -79,6 +79,7 @@ class Writing:
         self._url, self._run, self._name, self._rank, self._about = url, run, plain(name), rank, about
         self._me = {"my_run": run, "my_rank": rank}
         self._limit = limit
+        self._most_cells = max(10_000, min(CELLS, int(SHARES["tables"] * limit) // 32))
         self._started = time.time()
         self._engine: Engine | None = None
         self._file: tuple[int, int] | None = None
@@ -172,7 +173,11 @@ class Writing:
 
     def _commit(self, engine: Engine, batch: Batch) -> None:
         anew = self._anew
-        parts, left, cells = self._parts(batch.readings, anew)
+        try:
+            parts, left, cells = self._parts(batch.readings, anew)
+        except Exception:
+            self._sift(batch.readings)
+            parts, left, cells = self._parts(batch.readings, anew)
         findings, texts = self._worded({**self._findings, **batch.findings} if anew else batch.findings)
         events = [row for event in batch.events if (row := self._event(event)) is not None]
         with engine.begin() as connection:
@@ -223,40 +228,33 @@ class Writing:
         cells = self._cells + sum(weight(reading) for reading, _ in fresh)
         whole = self._open + fresh
         chunks: list[list[tuple[Reading, float]]] = []
-        if len(whole) >= SEALED or cells >= CELLS:
-            chunks, whole, cells = _chunks(whole)
+        if len(whole) >= SEALED or cells >= self._most_cells:
+            chunks, whole, cells = _chunks(whole, self._most_cells)
         draft = whole if chunks or anew else fresh
         number = self._number
         before = self._sealed if chunks or anew else self._last
         parts = []
-        for at, chunk in enumerate((*chunks, draft)):
+        for at, chunk in enumerate((*chunks, draft) if draft else chunks):
             sealed = at < len(chunks)
-            encoded, steps = self._encoded(chunk, sealed)
-            if encoded is None:
-                continue
+            encoded = _encoded(chunk, sealed)
+            steps = [reading.step for reading, _ in chunk]
             last = max(steps)
             first = min(steps) if before is None or last < before else min(before + 1, last)
             before = last
-            parts.append(_Part(number, first, last, len(steps), sealed, encoded))
+            parts.append(_Part(number, first, last, len(chunk), sealed, encoded))
             number += 1
             self._learn(encoded)
         return parts, whole, cells
 
-    def _encoded(
-        self, entries: Sequence[tuple[Reading, float]], compress: bool
-    ) -> tuple[codec.Encoded | None, list[int]]:
-        """The readings as far as they can be encoded, and their steps."""
-        if not entries:
-            return None, []
+    def _sift(self, entries: list[tuple[Reading, float]]) -> None:
+        """Takes out what cannot be encoded."""
         try:
-            readings, times = [reading for reading, _ in entries], [when for _, when in entries]
-            return codec.encode(readings, times, compress=compress), [reading.step for reading in readings]
+            if entries:
+                _encoded(entries, False)
         except Exception:
-            if len(entries) == 1:
-                self.refused += 1
-                return None, []
-        good = [entry for entry in entries if self._encoded([entry], compress)[0] is not None]
-        return self._encoded(good, compress)
+            good = [entry for entry in entries if _is_encodable(entry)]
+            self.refused += len(entries) - len(good)
+            entries[:] = good
 
     def _learn(self, encoded: codec.Encoded) -> None:
         for name in encoded.names:
@@ -408,12 +406,24 @@ class _GoneError(Exception):
     """The run is not in the store any more: somebody deleted it."""
 
 
-def _chunks(entries: list[tuple[Reading, float]]) -> tuple[list[list[Any]], list[Any], int]:
+def _encoded(entries: Sequence[tuple[Reading, float]], compress: bool) -> codec.Encoded:
+    return codec.encode([reading for reading, _ in entries], [when for _, when in entries], compress=compress)
+
+
+def _is_encodable(entry: tuple[Reading, float]) -> bool:
+    try:
+        _encoded([entry], False)
+    except Exception:
+        return False
+    return True
+
+
+def _chunks(entries: list[tuple[Reading, float]], most_cells: int) -> tuple[list[list[Any]], list[Any], int]:
     """Full segments, what is left, and the numbers in the tables of that."""
     chunks, start, cells = [], 0, 0
     for at, (reading, _) in enumerate(entries, 1):
         cells += weight(reading)
-        if at - start >= SEALED or cells >= CELLS:
+        if at - start >= SEALED or cells >= most_cells:
             chunks.append(entries[start:at])
             start, cells = at, 0
     return chunks, entries[start:], cells
