@@ -103,7 +103,7 @@ export function mountCompare(panel, context) {
       })));
     curves.forEach((each) => each.stop());
     const points = () => Math.min(600, resolution(grid));
-    curves = [id, other.id].map((run) => new Curves({ id: run, span, points, changed: draw, failed: (error) => put(said, failed(error)) }));
+    curves = [context.run, other].map((run) => new Curves({ id: run.id, span, rank: run.ranks[0] ?? 0, points, changed: draw, failed: (error) => put(said, failed(error)) }));
     for (const each of curves) each.ask(wanted);
     if (!wanted.length) put(grid, empty("The two runs have no value in common."));
   }

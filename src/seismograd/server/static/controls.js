@@ -1,8 +1,9 @@
 // What can be asked of a live run, and what became of it.
 
 import { Gone, runPath, send } from "./api.js";
-import { announce, h, put, say, segments } from "./dom.js";
+import { announce, h, put, segments } from "./dom.js";
 import { clock, moment, percent, plain } from "./format.js";
+import { inline } from "./markdown.js";
 
 const LEVELS = [
   { value: "basic", label: "basic", title: "loss, gradient norms, learning rates, step time" },
@@ -78,7 +79,7 @@ export function mountControls(place, context) {
       const state = stateOf(request);
       const at = request.created ? clock(moment(request.created)) : "";
       return h("li", { class: `request is-${state}`, "data-kind": request.kind, "data-state": state },
-        h("b", {}, told(request)), " ", h("span", {}, wordOf(request, state)), " ", h("time", { class: "muted" }, at));
+        h("b", {}, told(request)), " ", h("span", {}, inline(wordOf(request, state))), " ", h("time", { class: "muted" }, at));
     }));
   }
 

@@ -84,7 +84,7 @@ export function mountLayers(panel, context) {
     asking = new AbortController();
     const { signal } = asking;
     try {
-      const answer = await get(runPath(id, "heat"), { kind, column, ...span.query(), samples: samples() }, signal);
+      const answer = await get(runPath(id, "heat"), { kind, column, ...span.query(), samples: samples(), rank: context.rank }, signal);
       if (signal.aborted || gone) return;
       heat = { ...answer, values: answer.values.map((row) => row.map(real)) };
       if (layer !== null && !heat.names.includes(layer)) layer = null;

@@ -39,7 +39,7 @@ export function mountOverview(panel, context) {
   put(panel, layout);
 
   const curves = new Curves({
-    id, span, points: () => resolution(grid), changed: draw, failed: (error) => put(grid, failed(error, build)),
+    id, span, rank: context.rank, points: () => resolution(grid), changed: draw, failed: (error) => put(grid, failed(error, build)),
   });
 
   /** The charts that the names of this run ask for. */
@@ -111,7 +111,7 @@ export function mountOverview(panel, context) {
 
   /** A card; what was unfolded in its forerunner stays so. */
   function made_(story, key, before) {
-    const element = card(story, { ranks: context.run.ranks.length, show, fresh: context.newest === key });
+    const element = card(story, { ranks: context.run.ranks.length, show, fresh: context.newest?.has(key) });
     const open = new Set([...(before?.querySelectorAll("details[open] > summary") ?? [])].map((summary) => summary.textContent));
     for (const details of element.querySelectorAll("details")) details.open = open.has(details.firstChild.textContent);
     return element;

@@ -31,15 +31,15 @@ export function mountResources(panel, context) {
   const shares = h("div", { class: "shares" });
   const grid = h("div", { class: "charts" }, charts.map(({ chart }) => chart.element));
   const wanted = charts.flatMap((each) => each.names);
-  put(panel, phases.length > 0 && h("section", { class: "panel" }, h("header", { class: "panel-head" }, h("h3", {}, "Mean step in view")), shares), grid);
+  put(panel, phases.length > 0 && h("section", { class: "panel" }, h("header", { class: "panel-head" }, h("h3", {}, "Mean of the steps read in view")), shares), grid);
 
-  const curves = new Curves({ id, span, points: () => resolution(grid), changed: draw, failed: (error) => put(shares, failed(error, () => curves.ask(wanted))) });
+  const curves = new Curves({ id, span, rank: context.rank, points: () => resolution(grid), changed: draw, failed: (error) => put(shares, failed(error, () => curves.ask(wanted))) });
 
   function draw() {
     if (gone) return;
     const marks = context.findings.map(({ step, severity }) => ({ step, severity }));
     for (const { chart, names: own } of charts) {
-      chart.show(own.map((name, at) => ({ name: name.slice(name.indexOf("/") + 1), points: curves.of(name), colour: colourOf(at) })), marks);
+      chart.show(own.map((name, at) => ({ name: name.slice(name.indexOf("/") + 1), points: curves.of(name), colour: colourOf(at_(name, at)) })), marks);
     }
     drawShares();
   }
@@ -52,14 +52,14 @@ export function mountResources(panel, context) {
     const bar = h("div", { class: "share-bar", "aria-hidden": "true" }, means.map(({ name, value }) => {
       const part = h("span", { title: `${name} ${percent(value / all)}` });
       part.style.flexGrow = String(value / all);
-      part.style.background = colourOf(phases.indexOf(`time/${name}`));
+      part.style.background = colourOf(PHASES.indexOf(`time/${name}`));
       return part;
     }));
     put(shares, bar, h("dl", { class: "facts" },
       h("div", {}, h("dt", {}, "step"), h("dd", {}, seconds(all))),
       means.map(({ name, value }) => {
         const key = h("i", { class: "key" });
-        key.style.color = colourOf(phases.indexOf(`time/${name}`));
+        key.style.color = colourOf(PHASES.indexOf(`time/${name}`));
         return h("div", {}, h("dt", {}, key, name), h("dd", {}, `${seconds(value)} · ${percent(value / all)}`));
       }),
       newest !== undefined && h("div", {}, h("dt", {}, "memory now"), h("dd", {}, bytes(newest)))));
@@ -84,6 +84,11 @@ export function mountResources(panel, context) {
       for (const { chart } of charts) chart.dispose();
     },
   };
+}
+
+/** A phase has its colour in every run. */
+function at_(name, at) {
+  return PHASES.includes(name) ? PHASES.indexOf(name) : at;
 }
 
 /** The mean over all values, not over points. */

@@ -46,17 +46,15 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
   const context = {
     id, span, query, setQuery, server, signal, go,
     get run() { return run; },
+    /** The rank whose curves are shown where one is. */
+    get rank() { return run.ranks[0] ?? 0; },
     get findings() { return findings; },
-    get fresh() { return known ?? new Set(); },
     /** The scalars that the live stream should carry. */
     watch(wanted) {
       const next = wanted.length ? [...new Set(wanted)].sort() : ["loss"];
       if (next.join("\n") === names.join("\n")) return;
       names = next;
       stream?.abort();
-    },
-    async reload() {
-      await load();
     },
   };
 
@@ -105,12 +103,11 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
       known = new Set(next.map(keyOf));
       return;
     }
-    for (const finding of next) {
-      if (known.has(keyOf(finding))) continue;
-      known.add(keyOf(finding));
-      context.newest = keyOf(finding);
-      announce(`New ${finding.severity} finding: ${finding.id}, step ${finding.step}. ${finding.message}`);
-    }
+    const fresh = next.filter((finding) => !known.has(keyOf(finding)));
+    if (!fresh.length) return;
+    for (const finding of fresh) known.add(keyOf(finding));
+    context.newest = new Set(fresh.map(keyOf));
+    announce(fresh.map((finding) => `New ${finding.severity} finding: ${finding.id}, step ${finding.step}. ${finding.message}`).join(" "));
   }
 
   function refresh() {
@@ -128,12 +125,16 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
 
   function drawTabs() {
     const shown = shownTabs();
-    if (strip.children.length === shown.length && strip.dataset.at === tabId) return;
-    strip.dataset.at = tabId;
-    put(strip, shown.map((each, at) => h("button", {
-      type: "button", role: "tab", id: `tab-${each.id}`, "aria-controls": "panel", "aria-selected": String(each.id === tabId),
-      tabindex: each.id === tabId ? 0 : -1, title: `key ${at + 1}`, on: { click: () => choose(each.id) },
-    }, each.title)));
+    if (strip.children.length !== shown.length) {
+      put(strip, shown.map((each, at) => h("button", {
+        type: "button", role: "tab", id: `tab-${each.id}`, "aria-controls": "panel", title: `key ${at + 1}`, on: { click: () => choose(each.id) },
+      }, each.title)));
+    }
+    shown.forEach((each, at) => {
+      const button = strip.children[at];
+      button.setAttribute("aria-selected", String(each.id === tabId));
+      button.tabIndex = each.id === tabId ? 0 : -1;
+    });
   }
 
   function choose(wanted, record = true) {
@@ -163,7 +164,7 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
           await unseen();
           continue;
         }
-        for await (const { event, data } of events(runPath(id, "live"), { name: names, from: batch }, stream.signal)) {
+        for await (const { event, data } of events(runPath(id, "live"), { name: names, from: batch, rank: context.rank }, stream.signal)) {
           wait = 250;
           const now = event === "batch" ? data.run : data;
           batch = Math.max(batch, now.batch ?? 0);
