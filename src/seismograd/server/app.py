@@ -20,7 +20,8 @@ Runs of Seismograd: what was read, what was found, and requests to those that ar
 
 All JSON is strict: a number that is none is the string "NaN", "Infinity" or "-Infinity". Whatever goes wrong is
 answered in one shape, `{"error": {"status", "code", "message", "hint"}}`. A call that changes something carries
-`Content-Type: application/json` or `X-Seismograd: 1`. Every answer has the header `Seismograd-API: 1`.
+`Content-Type: application/json` or `X-Seismograd: 1`. Every answer has the header `Seismograd-API: 1`. A server that
+was started with a token wants `Authorization: Bearer TOKEN`, or the cookie that `/?token=TOKEN` sets.
 """
 
 
@@ -42,6 +43,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        streams.is_ending = False
         try:
             yield
         finally:

@@ -13,7 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from seismograd.server.answers import written
 from seismograd.server.pollers import Cursor, Poller, Seen
-from seismograd.server.problems import RefusedError, among
+from seismograd.server.problems import EVENTS, RefusedError, among
 from seismograd.server.runs import LARGEST, Found, Name, Rank
 from seismograd.server.shelf import Shelf
 from seismograd.store import Run
@@ -74,7 +74,7 @@ async def listening(request: Request, run: Found) -> AsyncIterator[Poller]:
 @router.get(
     "/api/runs/{run}/live",
     response_class=EventSourceResponse,
-    responses=among(404, 429, beside="text/event-stream"),
+    responses=among(404, 429, beside=EVENTS),
     summary="The run as it goes on",
 )
 async def stream(

@@ -18,6 +18,7 @@ from seismograd.store import NoRunError, StoreError
 
 log = logging.getLogger("seismograd.server")
 
+EVENTS = "text/event-stream"
 LONGEST = 300
 """So much of what was asked is quoted back."""
 
@@ -56,7 +57,9 @@ def among(*statuses: int, beside: str = "") -> dict[int | str, dict[str, Any]]:
     plain: dict[int | str, dict[str, Any]] = {
         status: {"description": problem["description"], "content": told} for status, problem in found.items()
     }
-    return {200: {"content": {beside: {"schema": {"type": "string"}}}}, **plain}
+    if beside != EVENTS:  # of which FastAPI tells more
+        plain[200] = {"content": {beside: {"schema": {"type": "string"}}}}
+    return plain
 
 
 class RefusedError(Exception):
