@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -57,7 +58,7 @@ def test_a_sick_run_is_told_from_verdict_to_environment(sick_page, made):
     assert "24 return torch.sqrt((difference**2).sum(dim=1)) # at zero its derivative is infinite" in text
     assert "aten.sqrt: inputs 0 to 5.18, 1 of 256 is 0" in text
     for title in ("Loss", "Gradient norm", "Learning rate", "Update ratio", "Dead units", "Memory", "Environment"):
-        assert f">{title}</h" in page
+        assert f">{title}</" in page
     assert "37 values not finite (NaN), from step 23 on" in text
     assert "nan.py --token=***" in text
     assert "hf_abc" not in page
@@ -97,7 +98,7 @@ def test_a_watch_gives_its_page_while_it_goes_on_and_after(tmp_path):
     assert "healthy so far" in during
     assert "still running" in during
     assert "This run looks healthy<" in after
-    assert ">Gradient norm</h4>" in after
+    assert ">Gradient norm</p>" in after
     assert (tmp_path / "page.html").read_text() == after
 
 
@@ -340,6 +341,29 @@ def test_hundreds_of_layers_over_a_million_steps_stay_small(made):
     made.balanced(page)
     assert len(page.encode()) < 900_000
     assert all(points is not None and points <= 400 for points in run.asked)
+
+
+def test_many_findings_and_many_runs_stay_small(made):
+    curves = {name: made.series(name, np.random.default_rng(0).random(360)) for name in ("loss", "grad/norm", "lr/0")}
+    many = tuple(replace(NAN, step=at, evidence={"series": at}) for at in range(100))
+    page = render_page(made.Stored(curves, findings=many, steps=360))
+    assert page.count("<article") == 100
+    assert len(page) < 900_000
+    page = render_page([made.Stored(curves, steps=360) for _ in range(40)])
+    assert page.count("Run 40 of 40") == 1
+    assert page.count("shows the curves of this one") == 30
+    assert len(page) < 1_500_000
+    made.balanced(page)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_headings_leave_no_level_out(several, made):
+    run = made.Stored({"loss": made.series("loss", np.ones(9))}, findings=(NAN, EFFECT))
+    page = render_page([run, run] if several else run)
+    levels = [int(tag[1]) for tag, _ in made.balanced(page).tags if re.fullmatch(r"h\d", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
 def test_reports_of_several_runs_are_taken_apart(made):

@@ -74,7 +74,7 @@ def neighbours(material: Material, finding: Finding) -> Html | None:
         note += f" All names begin with `{cut}`." if (cut := common_part(names)) else ""
         rows, scale = _rows(names, values, {at - first for at in sick}, what.startswith("share"), finding)
         scaled = tag("span", "log scale", cls="log") if scale.log else None
-        head = tag("div", tag("h4", f"{what.capitalize()} by layer"), scaled, cls="chart-head")
+        head = tag("div", tag("p", f"{what.capitalize()} by layer", cls="title"), scaled, cls="chart-head")
         return tag("figure", head, tag("table", tag("tbody", joined(rows))), tag("figcaption", prose(note)), cls="bars")
     return None
 

@@ -53,7 +53,7 @@ def time_figure(material: Material) -> Html | None:
         told.append(f"In {duration(stalled)} of it the process was kept from running.")
     if "watch" in means and seconds_of(material.run) < SHORT:
         told.append("In the first seconds Seismograd looks at more than later, when it keeps to its budget.")
-    parts = [tag("div", tag("h4", "Time of a step by phase"), cls="chart-head")]
+    parts = [tag("div", tag("p", "Time of a step by phase", cls="title"), cls="chart-head")]
     if areas is not None:
         parts.append(_stack(*areas))
     parts.append(tag("table", tag("tbody", joined(rows)), cls="phases"))

@@ -108,7 +108,7 @@ def chart(
         told.append(note)
     scaled = tag("span", "log scale", cls="log") if up.log else None
     parts = (
-        tag("div", tag("h4", title), scaled, _legend(lines) if len(lines) > 1 else None, cls="chart-head"),
+        tag("div", tag("p", title, cls="title"), scaled, _legend(lines) if len(lines) > 1 else None, cls="chart-head"),
         framed(title, layers, across, up),
         tag("figcaption", prose(" ".join(told))),
         _numbers(lines, across, up),

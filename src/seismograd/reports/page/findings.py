@@ -65,8 +65,10 @@ _LABELS = {
     "memory/own": "memory of its own",
     "memory/allocated": "device memory",
 }
-_POINTS = 24
-"""So many points make a curve."""
+_POINTS, _MOST = 24, 160
+"""So many points make a curve, and so many are enough for a small one."""
+_DRAWN = 12
+"""The evidence of so many findings is drawn; the others are told."""
 _CLOSE = 40
 """Steps on either side of a finding that are drawn at least."""
 _LONG, _FAR = frozenset(("overfitting", "memory-leak", "loss-plateau", "shuffled-labels", "lr-too-low")), 5000
@@ -89,21 +91,21 @@ def badge(kind: str, text: str | None = None) -> Html:
     return tag("span", icon(kind), text or kind, cls=f"badge {kind}")
 
 
-def story(material: Material, told: Story, number: int, prefix: str) -> Html:
-    """A fault in full, and under it what follows from it."""
+def story(material: Material, told: Story, number: int, prefix: str, level: int) -> Html:
+    """A fault in full, its title a heading of that level, and under it what follows from it."""
     finding = told.finding
     title = headline(finding)
     name = tag("code", finding.id, cls="id")
     parts: list[object] = [
         tag("header", badge(str(finding.severity)), name, tag("span", f"#{number}", cls="number")),
-        tag("h3", prose(title or finding.message)),
+        tag(f"h{level}", prose(title or finding.message), cls="headline"),
         tag("p", prose(finding.message), cls="message") if title else None,
         tag("p", describe_place(finding), cls="place"),
         code(finding),
         _notes(finding),
-        _advice(finding),
-        _evidence(material, finding),
-        _effects(told),
+        _advice(finding, level + 1),
+        _evidence(material, finding) if number <= _DRAWN else None,
+        _effects(told, level + 1),
         _more(finding),
     ]
     return tag("article", *parts, cls=f"finding {finding.severity}", id=f"{prefix}finding-{number}")
@@ -135,11 +137,11 @@ def _notes(finding: Finding) -> Html | None:
     return tag("dl", *rows, cls="notes")
 
 
-def _advice(finding: Finding) -> Html | None:
+def _advice(finding: Finding, level: int) -> Html | None:
     if not finding.recommendations:
         return None
     items = (tag("li", prose(advice)) for advice in finding.recommendations)
-    return tag("div", tag("h4", "What to do"), tag("ol", *items), cls="advice")
+    return tag("div", tag(f"h{level}", "What to do"), tag("ol", *items), cls="advice")
 
 
 def _evidence(material: Material, finding: Finding) -> Html | None:
@@ -168,7 +170,7 @@ def _around(material: Material, finding: Finding, names: Sequence[str], steps: i
     back = _reach(finding)
     while True:
         start, stop = max(0, finding.step - back), min(steps - 1, finding.step + back)
-        series = material.series(names, start, stop)
+        series = material.series(names, start, stop, _MOST)
         most = max((len(each.steps) for each in series.values()), default=0)
         if most >= _POINTS or (start == 0 and stop == steps - 1):
             return series
@@ -214,7 +216,7 @@ def unit_of(name: str) -> str:
     return {"memory": "bytes", "time": "seconds"}.get(name.partition("/")[0], "")
 
 
-def _effects(told: Story) -> Html | None:
+def _effects(told: Story, level: int) -> Html | None:
     items = [
         tag(
             "li",
@@ -225,7 +227,7 @@ def _effects(told: Story) -> Html | None:
         )
         for effect in told.after()
     ]
-    return tag("div", tag("h4", "What follows from it"), tag("ul", *items), cls="effects") if items else None
+    return tag("div", tag(f"h{level}", "What follows from it"), tag("ul", *items), cls="effects") if items else None
 
 
 def _more(finding: Finding) -> Html | None:

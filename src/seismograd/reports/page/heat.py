@@ -127,7 +127,7 @@ def _panel(ident: str, title: str, about: str, table: Table, share: bool) -> Htm
         "share": share,
     }
     parts = (
-        tag("div", tag("h4", title), scaled, _key(scale, cells, share), cls="chart-head"),
+        tag("div", tag("p", title, cls="title"), scaled, _key(scale, cells, share), cls="chart-head"),
         tag("div", _grid(title, table.names, cells), cls="scroll"),
         tag("div", *x_labels(ticks), tag("b", "step"), cls="x", aria_hidden="true"),
         tag("figcaption", joined((about, prose(_described(table, scale, share)), *notes), " ")),

@@ -31,6 +31,8 @@ class Material:
     state: str = "ended"
     """`live`, `lost` or `ended`."""
     stored: Run | None = None
+    brief: bool = False
+    """Whether its curves are left out."""
 
     @property
     def run(self) -> Mapping[str, Any]:
@@ -41,19 +43,21 @@ class Material:
         """The one whose curves are drawn."""
         return 0 if 0 in self.ranks else min(self.ranks, default=0)
 
-    def series(self, names: Iterable[str], start: int | None = None, stop: int | None = None) -> dict[str, Series]:
+    def series(
+        self, names: Iterable[str], start: int | None = None, stop: int | None = None, points: int = POINTS
+    ) -> dict[str, Series]:
         """The curves of these names, as far as there are any."""
         wanted = [name for name in dict.fromkeys(names) if name in self.names]
-        if self.stored is None or not wanted:
+        if self.stored is None or self.brief or not wanted:
             return {}
-        found = self.stored.series(wanted, start=start, stop=stop, points=POINTS, rank=self.rank)
+        found = self.stored.series(wanted, start=start, stop=stop, points=points, rank=self.rank)
         return {name: found[name] for name in wanted if name in found and len(found[name].steps)}
 
     def heat(
         self, kind: str, column: str, samples: int, start: int | None = None, stop: int | None = None
     ) -> Heat | None:
         """A measure of all layers over steps; `None` where it was never read."""
-        if self.stored is None or column not in self.tables.get(kind, ()):
+        if self.stored is None or self.brief or column not in self.tables.get(kind, ()):
             return None
         heat = self.stored.heat(kind, column, start=start, stop=stop, samples=samples, rank=self.rank)
         return heat if len(heat.names) and len(heat.steps) else None

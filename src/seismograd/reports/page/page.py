@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,8 @@ from seismograd.reports.words import many, seconds_of
 _OURS = ("loss", "val_loss", "grad", "lr", "time", "memory", "weight_decay", "update")
 _LINES = 6
 """So many curves of one kind are told apart in one picture."""
+_RUNS = 10
+"""The curves of so many runs are on one page."""
 _OWN = 12
 """So many scalars of the user's own are drawn."""
 
@@ -52,7 +55,8 @@ def render_page(run: Any, *, title: str | None = None) -> str:
         verdict = verdict_of(material, told)
         return _document(name, verdict.status, [_head(name, material), *_sections(material, told, verdict, "", 2)])
     head, parts, verdicts = _head(name, None), [], []
-    for number, material in enumerate(materials, 1):
+    shown = [replace(each, brief=at >= _RUNS) for at, each in enumerate(materials)]
+    for number, material in enumerate(shown, 1):
         anchor, told = f"run-{number}", stories(material.findings)
         verdict = verdict_of(material, told)
         verdicts.append((anchor, verdict))
@@ -131,14 +135,14 @@ def _sections(
     marks = marks_of(told, prefix)
     costs = [figure for figure in (time_figure(material), memory_figure(material, marks)) if figure is not None]
     sections = [
-        (f"Findings ({len(told)})", "findings", _findings(material, told, prefix)),
+        (f"Findings ({len(told)})", "findings", _findings(material, told, prefix, level + 1)),
         ("Curves", "curves", _curves(material, marks)),
         ("Layers", "layers", heat_maps(material, prefix)),
         ("Time and memory", "costs", joined(costs) if costs else None),
         ("Environment", "environment", environment(material)),
     ]
     shown = [(title, f"{prefix}{ident}", content) for title, ident, content in sections if content is not None]
-    yield verdict.html()
+    yield verdict.html(level)
     links = (tag("li", tag("a", title, href=f"#{ident}")) for title, ident, _ in shown)
     label = f"Parts of {prefix.removesuffix('-').replace('-', ' ')}" if prefix else "Parts of the page"
     yield tag("nav", tag("ul", *links), aria_label=label, cls="parts")
@@ -146,8 +150,9 @@ def _sections(
         yield tag("section", tag(f"h{level}", title, cls="part"), content, id=ident)
 
 
-def _findings(material: Material, told: Sequence[Story], prefix: str) -> Html | None:
-    return joined(story(material, each, number, prefix) for number, each in enumerate(told, 1)) if told else None
+def _findings(material: Material, told: Sequence[Story], prefix: str, level: int) -> Html | None:
+    every = [story(material, each, number, prefix, level) for number, each in enumerate(told, 1)]
+    return joined(every) if every else None
 
 
 def _curves(material: Material, marks: Sequence[Mark]) -> Html | None:

@@ -58,14 +58,16 @@
     const hair = make("div", "hair", plot);
     const readout = make("div", "readout", plot);
     const dots = chart.stack ? [] : chart.lines.map((_, at) => make("i", `c${at + 1}`, hair));
+    const reader = make("div", "reader");
+    plot.querySelector("svg").after(reader);
     hair.hidden = readout.hidden = true;
-    plot.tabIndex = 0;
-    plot.setAttribute("role", "slider");
-    plot.setAttribute("aria-label", axes.dataset.chart);
-    plot.setAttribute("aria-valuemin", steps[0]);
-    plot.setAttribute("aria-valuemax", steps[steps.length - 1]);
+    reader.tabIndex = 0;
+    reader.setAttribute("role", "slider");
+    reader.setAttribute("aria-label", axes.dataset.chart);
+    reader.setAttribute("aria-valuemin", steps[0]);
+    reader.setAttribute("aria-valuemax", steps[steps.length - 1]);
     let at = steps.length - 1;
-    plot.setAttribute("aria-valuenow", steps[at]);
+    reader.setAttribute("aria-valuenow", steps[at]);
 
     function show(index) {
       at = clamp(index, 0, steps.length - 1);
@@ -94,20 +96,22 @@
       for (const line of told) make("div", "", readout).textContent = line;
       const wide = plot.clientWidth, own = readout.offsetWidth, x = across * wide;
       readout.style.left = `${clamp(x + 14 + own <= wide ? x + 14 : x - 14 - own, 0, Math.max(0, wide - own))}px`;
-      plot.setAttribute("aria-valuenow", step);
-      plot.setAttribute("aria-valuetext", `step ${count(step)}. ${told.join(". ")}`);
+      reader.setAttribute("aria-valuenow", step);
+      reader.setAttribute("aria-valuetext", `step ${count(step)}. ${told.join(". ")}`);
     }
     const hide = () => { hair.hidden = readout.hidden = true; };
 
-    plot.addEventListener("pointermove", (event) => {
+    function point(event) {
       const box = plot.getBoundingClientRect();
       const step = chart.x[0] + ((event.clientX - box.left) / box.width) * (chart.x[1] - chart.x[0]);
       show(nearest({ x: steps }, step));
-    });
-    plot.addEventListener("pointerleave", () => { if (document.activeElement !== plot) hide(); });
-    plot.addEventListener("focus", () => { if (plot.matches(":focus-visible")) show(at); });
-    plot.addEventListener("blur", hide);
-    plot.addEventListener("keydown", (event) => {
+    }
+    plot.addEventListener("pointerdown", point);
+    plot.addEventListener("pointermove", point);
+    plot.addEventListener("pointerleave", () => { if (document.activeElement !== reader) hide(); });
+    reader.addEventListener("focus", () => { if (reader.matches(":focus-visible")) show(at); });
+    reader.addEventListener("blur", hide);
+    reader.addEventListener("keydown", (event) => {
       const far = Math.max(1, Math.round(steps.length / 20));
       const to = { ArrowRight: at + 1, ArrowUp: at + 1, ArrowLeft: at - 1, ArrowDown: at - 1, PageUp: at + far, PageDown: at - far, Home: 0, End: steps.length - 1 }[event.key];
       if (event.key === "Escape") hide();

@@ -36,10 +36,11 @@ class Verdict:
     unseen: Sequence[str] = ()
     """What the verdict cannot speak of."""
 
-    def html(self) -> Html:
+    def html(self, level: int) -> Html:
+        """The verdict, its title a heading of that level."""
         parts = [
             badge(self.status),
-            tag("h2", prose(self.title)),
+            tag(f"h{level}", prose(self.title), cls="headline"),
             tag("p", prose(" ".join(self.sentences)), cls="lead"),
         ]
         if self.first:
@@ -144,6 +145,8 @@ def unseen(material: Material) -> list[str]:
     told = []
     if material.stored is None:
         told.append("The run was not stored, so there are no curves and no layers on this page.")
+    elif material.brief:
+        told.append(f"There are many runs: `seismograd html {material.run.get('id')}` shows the curves of this one.")
     elif material.names:
         if not _has(material.names, "val_loss"):
             told.append("No validation loss was read, so overfitting could not be judged.")
@@ -195,7 +198,7 @@ def joined_verdict(verdicts: Sequence[tuple[str, Verdict]], name: str, worst: st
     lead = f"`{name}` trained {many(len(verdicts), 'time')}; {healthy}."
     parts = (
         badge(worst),
-        tag("h2", f"{many(len(verdicts), 'run')} in one process"),
+        tag("h2", f"{many(len(verdicts), 'run')} in one process", cls="headline"),
         tag("p", prose(lead), cls="lead"),
         tag("ol", joined(items), cls="runs"),
     )
