@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -175,7 +176,8 @@ class Loop:
         self._step_began = perf_counter()
         self._seen_forward = self._unsettled = self._trains = False
         self._steps_by_itself = False  # a torch optimizer has stepped: so others may be expected to
-        self._busy = self._closed = self._asleep = self._leaves = False
+        # the end of the last step is heard from an optimizer of torch's, unless a scaler skipped it
+        self._heard_the_end = self._busy = self._closed = self._asleep = False
         self._thread = get_ident()
         self._set_up = 0.0  # seconds that belong to setting up, not to the share of a step
         self._validation: Validation | Evaluations = evaluations or Validation(loss_fn)
@@ -215,6 +217,17 @@ class Loop:
     def asleep(self) -> bool:
         """Whether only steps are counted at present."""
         return self._asleep
+
+    def about(self) -> dict[str, Any]:
+        """What is trained, for the record of the run: the models, their size, where they lie, and who trains them."""
+        parameters = [p for p in self._watched.roster.parameters if not is_lazy(p)]
+        return {
+            "model": ", ".join(type(model).__name__ for model in self._watched.models.values()),
+            "parameters": sum(p.numel() for p in parameters),
+            "device": ", ".join(sorted({str(p.device) for p in parameters})),
+            "dtype": ", ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),
+            "optimizer": ", ".join(type(optimizer).__name__ for optimizer in self._watched.optimizers),
+        }
 
     def holds(self, optimizer: Optimizer) -> bool:
         """Whether any of the watched parameters is the optimizer's."""
@@ -314,7 +327,6 @@ class Loop:
     @_said
     @_safely
     def _leave(self) -> None:
-        self._leaves = True
         self._end_validation()
         if self._replayer is not None and (left := self._replayer.abandoned(ended=True)) is not None:
             self._reader.left_alone(self.step + 1, *left)
@@ -429,6 +441,8 @@ class Loop:
                 self._abandon(owner, moment)
                 self._settle()
         self._end_validation()
+        if self._errands.waiting and not self._heard_the_end and not self.awaits_step and self.step >= 0:
+            self._do_errands()
         self._lookout.backward_starts(roots)
         if self._replayer is not None:
             self._replayer.backward_starts(roots)
@@ -593,7 +607,7 @@ class Loop:
         if patches.inside_backward() or optimizer not in self._watched.optimizers:
             return
         index = self._index(optimizer)
-        self._optimizer_began = False
+        self._optimizer_began, self._heard_the_end = False, True
         self._timing.end("optimizer")
         self._reader.phase_over("step")
         if self._closure == index:
@@ -723,6 +737,7 @@ class Loop:
     def _close(self, owner: int, moment: Moment, step: int | None = None) -> None:
         """The step that uses the gradients of `moment` takes place now."""
         moment.closed = True
+        self._heard_the_end = False
         backwards = len(moment.backwards)
         if backwards:
             usual, times = self._usual.get(owner, (1, 0))
@@ -769,8 +784,6 @@ class Loop:
         if not self._unsettled:
             return
         self._unsettled = False
-        if self._errands.waiting and not self._leaves:
-            self._do_errands()
         now = perf_counter()
         seconds, self._step_began = now - self._step_began, now
         self.governor.stepped(self.step, seconds)

@@ -438,7 +438,7 @@ class TrainingDebugger:
             self.name,
             rank=self.rank,
             limit=max(1 << 20, limit_of() // world_size()),
-            about=lambda: {**about(), **more},
+            about=lambda: {**about(), **(self._loop.about() if self._loop is not None else {}), **more},
             state=self._state,
             on_request=self.errands.ask,
             complain=self._say,

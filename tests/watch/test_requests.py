@@ -15,6 +15,7 @@ from torch import nn
 
 import seismograd as sg
 from seismograd.errands import MOST_TRACES
+from seismograd.replay.again import Capture
 from seismograd.store import open_store
 
 DEADLINE = 180.0
@@ -114,6 +115,13 @@ def test_bad_values_are_answered_and_change_nothing(watched, kind, value, answer
     train()
 
 
+def test_the_record_says_what_is_trained(watched):
+    _, asked, _ = watched
+    about = asked.run.about
+    assert (about["model"], about["parameters"], about["device"]) == ("Sequential", 8 * 16 + 16 + 16 + 1, "cpu")
+    assert (about["optimizer"], about["dtype"]) == ("SGD", "float32")
+
+
 def test_an_unknown_kind_is_answered_too(watched):
     watch, *_ = watched
     answers = []
@@ -155,6 +163,30 @@ def test_a_sound_step_is_saved_and_can_be_run_again(watched):
     assert not watch.governor.insists
 
 
+@pytest.mark.parametrize("lag", [0, 1])
+def test_the_step_that_is_saved_has_its_own_weights_and_batch(tmp_path, lag):
+    model, optimizer = built()
+    seen, answers = [], []
+    with sg.watch(model, optimizer, sinks=[], store=tmp_path, lag=lag, strict=True) as watch:
+        for number in range(8):
+            x = torch.full((4, 8), float(number))
+            seen.append({name: value.detach().clone() for name, value in model.state_dict().items()})
+            optimizer.zero_grad()
+            model(x).pow(2).mean().backward()
+            optimizer.step()
+            if number == 2:
+                watch.errands.ask("capture", None, answers.append)
+    with Asked(tmp_path) as asked:
+        (kept,) = asked.run.captures()
+    assert "was saved" in answers[0]
+    assert kept.step > 2
+    capture = Capture.load(kept.path)
+    state = capture.state(0)
+    assert all(torch.equal(state[name], value) for name, value in seen[kept.step].items())
+    (call,) = capture.recorded(capture.fitted(built()[0])).calls
+    assert torch.equal(call.args[0], torch.full((4, 8), float(kept.step)))
+
+
 def test_two_captures_before_a_step_are_one(watched):
     _, asked, train = watched
     first, second = asked.run.ask("capture"), asked.run.ask("capture")
@@ -168,6 +200,7 @@ def test_a_bad_step_that_is_asked_for_has_its_origin(watched):
     number = asked.run.ask("capture")
     while not watch.errands.waiting:
         time.sleep(0.01)
+    train()
     train(scale=float("nan"))
     assert "was saved" in asked.answer(number, train)
     (kept,) = [each for each in asked.run.captures() if each.finding == "asked"]
@@ -251,7 +284,7 @@ def test_a_stop_ends_the_training_at_the_end_of_a_step_as_ctrl_c_would(tmp_path)
     assert report["run"]["status"] == "healthy"
     assert report["run"]["exit"]["code"] == 130
     (event,) = [event for event in report["events"] if event["event_type"] == "request"]
-    assert event["message"] == "stop: the training was stopped at the end of step 2"
+    assert event["message"] == "stop: the training was stopped at the end of step 3"
     step(model, optimizer)  # nothing of it is left
 
 
