@@ -169,6 +169,12 @@ def test_a_store_that_cannot_be_read_is_said_before_anything_is_served(tmp_path:
     assert "seismograd.db" in err
 
 
+def test_small_answers_do_not_wait_for_more() -> None:
+    """asyncio turns Nagle's delay off, which costs 40 ms an answer, only on sockets that name their protocol."""
+    with bind("127.0.0.1", 0) as bound:
+        assert bound.proto == socket.IPPROTO_TCP
+
+
 def test_which_addresses_are_this_machines_own() -> None:
     assert is_home("127.0.0.1")
     assert is_home("127.3.2.1")

@@ -103,7 +103,7 @@ def bind(host: str, port: int | None) -> socket.socket:
 
 
 def _listening(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or asyncio leaves Nagle's delay on
     try:
         if os.name != "nt":  # there it would let two servers share a port
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
