@@ -186,7 +186,7 @@ def url_of(where: str | os.PathLike[str] | None) -> sa.URL:
 def _server(text: str) -> sa.URL:
     try:
         url = make_url(text)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise StoreError(
             "the store's address cannot be read: write it as postgresql://user@host/name, or give a folder"
         ) from None
@@ -267,11 +267,7 @@ def _is_busy(error: BaseException) -> bool:
     origin = getattr(error, "orig", None)
     if isinstance(origin, sqlite3.Error):
         return getattr(origin, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-    return getattr(origin, "sqlstate", None) == _TOO_MANY or "too many clients" in str(origin)
-
-
-_TOO_MANY = "53300"
-"""PostgreSQL's code for more connections than it, or the user, may have."""
+    return any(words in str(origin) for words in ("too many clients", "too many connections", "slots are reserved"))
 
 
 def reason(error: BaseException) -> str:
