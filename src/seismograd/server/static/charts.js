@@ -43,7 +43,7 @@ export function layoutOf(element, height) {
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: font, color: text, size: 12 },
     hoverlabel: { bgcolor: panel, bordercolor: line, font: { color: text, family: font, size: 12 }, namelength: 28 },
-    xaxis: { ...axis, tickformat: ",d", separatethousands: true, showgrid: false, ticks: "outside", ticklen: 4, tickcolor: line },
+    xaxis: { ...axis, unifiedhovertitle: { text: "step %{x:,d}" }, tickformat: ",d", separatethousands: true, showgrid: false, ticks: "outside", ticklen: 4, tickcolor: line },
     yaxis: { ...axis, exponentformat: "power", nticks: 6 },
     showlegend: false,
   };
@@ -197,7 +197,7 @@ function tracesOf({ name, points, colour, dash }, { log, stacked, unit }) {
   const traces = [];
   if (stacked) {
     return [{
-      ...shape, y: points.mean.map(gap), name: label(name, 28), stackgroup: "all", fillcolor: faint(colour, 0.55),
+      ...shape, y: points.mean.map(gap), name: label(name, 28), stackgroup: "all", stackgaps: "interpolate", fillcolor: faint(colour, 0.55),
       line: { color: colour, width: 0.5 }, customdata: points.mean.map((value) => valued(value, unit)), hovertemplate: "%{customdata}",
     }];
   }

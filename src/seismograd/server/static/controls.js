@@ -15,6 +15,7 @@ const MOST = 50; // requests that are kept
 export function mountControls(place, context) {
   if (context.server.read_only) return { requests() {}, refresh() {}, leave() {} };
   const known = new Map();
+  const ready = new Set(); // those whose answer is known
   const levels = segments("Level", LEVELS, context.run.level, (level) => ask("level", level));
   const budget = h("input", { type: "number", min: "0.1", max: "100", step: "any", "aria-label": "Budget in per cent of the time", inputmode: "decimal" });
   const setBudget = h("form", { class: "budget", on: { submit: (event) => {
@@ -60,15 +61,22 @@ export function mountControls(place, context) {
     }
   }
 
-  /** Takes what the server knows of requests; the answers are told. */
+  /** Takes what the server knows of requests. The stream may be ahead of the answer to the call: nothing goes back. */
   function requests(changed) {
     for (const request of changed) {
       const before = known.get(request.id);
+      const now = { ...request, taken: request.taken ?? before?.taken, answer: request.answer ?? before?.answer };
       known.delete(`failed ${request.kind}`);
-      known.set(request.id, request);
-      if (before && !before.answer && request.answer) announce(`${told(request)}: ${plain(request.answer)}`);
+      known.set(request.id, now);
+      if (!ready.has(now.id) && now.answer) {
+        if (before) announce(`${told(now)}: ${plain(now.answer)}`);
+        ready.add(now.id);
+      }
     }
-    while (known.size > MOST) known.delete(known.keys().next().value);
+    for (const old of [...known.keys()].slice(0, Math.max(0, known.size - MOST))) {
+      known.delete(old);
+      ready.delete(old);
+    }
     draw();
   }
 

@@ -10,6 +10,16 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
+/** Text with `code` in it. */
+function worded(text) {
+  return text.split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
+}
+
+/** Paragraphs, as docstrings have them. */
+function paragraphs(text) {
+  return text.trim().split(/\n\s*\n/).map((part) => element("p", {}, ...worded(part.replace(/\s+/g, " "))));
+}
+
 /** The schema that a reference means. */
 function resolved(schema, spec) {
   let found = schema;
@@ -34,7 +44,7 @@ function limitsOf(schema) {
   const parts = [];
   const each = schema.anyOf?.find((one) => one.type !== "null") ?? schema;
   for (const [key, sign] of [["minimum", "≥"], ["maximum", "≤"], ["exclusiveMinimum", ">"], ["maxLength", "length ≤"], ["maxItems", "at most"], ["pattern", "like"]])
-    if (each[key] !== undefined) parts.push(`${sign} ${each[key]}`);
+    if (each[key] !== undefined && !(key === "maximum" && each[key] >= 2 ** 31 - 1)) parts.push(`${sign} ${each[key]}`);
   if (schema.default !== undefined && schema.default !== null) parts.push(`default ${JSON.stringify(schema.default)}`);
   return parts.join(", ");
 }
@@ -45,7 +55,7 @@ function outline(schema, spec, depth = 0) {
   if (found.properties && depth < 4)
     return Object.fromEntries(Object.entries(found.properties).map(([name, part]) => [name, outline(part, spec, depth + 1)]));
   if (found.type === "array" && found.items) return [outline(found.items, spec, depth + 1)];
-  const own = found.anyOf?.find((part) => part.$ref);
+  const own = found.anyOf?.find((part) => part.$ref || part.additionalProperties);
   if (own) return outline(own, spec, depth + 1);
   if (found.type === "object" && typeof found.additionalProperties === "object" && Object.keys(found.additionalProperties).length)
     return { name: outline(found.additionalProperties, spec, depth + 1) };
@@ -102,7 +112,7 @@ function trial(path, parameters) {
 function operation(path, method, told, spec) {
   const parameters = told.parameters ?? [];
   const body = told.requestBody?.content?.["application/json"]?.schema;
-  const rows = parameters.map((each) => [each.name, each.in, typeOf(each.schema ?? {}), limitsOf(each.schema ?? {}), each.description ?? ""]);
+  const rows = parameters.map((each) => [each.name, each.in, typeOf(each.schema ?? {}), limitsOf(each.schema ?? {}), element("span", {}, ...worded(each.description ?? ""))]);
   const answers = Object.entries(told.responses ?? {});
   const good = answers.find(([status]) => status.startsWith("2"));
   const schema = good?.[1].content?.["application/json"]?.schema;
@@ -114,12 +124,12 @@ function operation(path, method, told, spec) {
     element(
       "div",
       { className: "inside" },
-      element("p", {}, told.description ?? ""),
+      ...paragraphs(told.description ?? ""),
       table(["Parameter", "In", "Type", "Limits", ""], rows),
       body ? element("h3", {}, "Body") : null,
       body ? element("pre", { tabIndex: 0 }, JSON.stringify(outline(body, spec), null, 2)) : null,
       element("h3", {}, "Answers"),
-      table(["Status", ""], answers.map(([status, answer]) => [status, answer.description ?? ""])),
+      element("dl", { className: "codes" }, ...answers.flatMap(([status, answer]) => [element("dt", {}, status), element("dd", {}, answer.description ?? "")])),
       schema ? element("pre", { tabIndex: 0 }, JSON.stringify(outline(schema, spec), null, 2)) : null,
       method === "get" && !streams ? trial(path, parameters) : null,
     ),
@@ -128,7 +138,7 @@ function operation(path, method, told, spec) {
 
 function draw(spec) {
   document.getElementById("version").textContent = `${spec.info.version}, API 1`;
-  about.textContent = spec.info.description;
+  about.replaceChildren(...paragraphs(spec.info.description));
   const groups = new Map();
   for (const [path, methods] of Object.entries(spec.paths))
     for (const [method, told] of Object.entries(methods)) {

@@ -103,13 +103,13 @@ export function mountLayers(panel, context) {
   function draw() {
     if (gone || !heat || !window.Plotly || !plot.isConnected) return;
     const wide = plot.clientWidth > 560;
-    const height = Math.max(200, Math.min(760, 46 + heat.names.length * 16));
+    const height = 40 + Math.min(720, heat.names.length * (heat.names.length < 12 ? 28 : 16));
     plot.style.height = `${height}px`;
     const log = isLog();
     const layout = layoutOf(plot, height);
     const { critical, muted, text, panel: behind } = colours();
-    const z = heat.values.map((row) => row.map((value) => cell(value, log)));
-    const every = Math.max(1, Math.ceil(heat.names.length / Math.max(1, (height - 46) / 14)));
+    const z = cells(heat.values, log);
+    const every = Math.max(1, Math.ceil(heat.names.length / Math.max(1, (height - 40) / 14)));
     const ticks = heat.names.map((_, at) => at).filter((at) => at % every === 0);
     layout.margin = { l: 8, r: 8, t: 8, b: 26 };
     Object.assign(layout.xaxis, { range: edges(heat.steps, span.range()), showgrid: false });
@@ -125,7 +125,7 @@ export function mountLayers(panel, context) {
     const base = { type: "heatmap", x: heat.steps, y: heat.names.map((_, place_) => place_), hoverinfo: "none", xgap: 0, ygap: heat.names.length < 60 ? 1 : 0 };
     const bad = heat.values.map((row) => row.map((value) => (value === Infinity || value === -Infinity ? 1 : null)));
     Plotly.react(plot, [
-      { ...base, z, colorscale: "Viridis", showscale: wide, colorbar: bar(z, log, muted) },
+      { ...base, z, colorscale: "Viridis", showscale: wide, colorbar: bar(log, muted) },
       { ...base, z: bad, colorscale: [[0, critical], [1, critical]], showscale: false },
     ], layout, QUIET);
     if (!drawn) listen();
@@ -228,11 +228,17 @@ function place(kind) {
   return at < 0 ? KINDS.length : at;
 }
 
-/** What a cell is coloured by; a zero has no logarithm, and gets the lowest colour. */
-function cell(value, log) {
-  if (!Number.isFinite(value)) return null;
-  if (!log) return value;
-  return value === 0 ? -38 : Math.log10(Math.abs(value));
+/** What cells are coloured by. A zero has no logarithm: it gets the lowest colour there is. */
+function cells(values, log) {
+  if (!log) return values.map((row) => row.map((value) => (Number.isFinite(value) ? value : null)));
+  let lowest = 0;
+  const made = values.map((row) => row.map((value) => {
+    if (!Number.isFinite(value) || value === 0) return value === 0 ? -Infinity : null;
+    const size = Math.log10(Math.abs(value));
+    lowest = Math.min(lowest, size);
+    return size;
+  }));
+  return made.map((row) => row.map((size) => (size === -Infinity ? lowest : size)));
 }
 
 function shown(value) {
@@ -240,8 +246,8 @@ function shown(value) {
   return Number.isFinite(value) ? number(value) : "is not finite";
 }
 
-/** The colours span what is there, zeros aside: one dead layer should not take all contrast. */
-function bar(z, log, muted) {
+/** The legend of the colours. */
+function bar(log, muted) {
   const common = { thickness: 10, outlinewidth: 0, tickfont: { size: 10, color: muted }, len: 1, y: 0.5, xpad: 4, nticks: 6 };
   if (!log) return common;
   return { ...common, tickprefix: "10<sup>", ticksuffix: "</sup>", tickformat: ".2~g" };

@@ -25,6 +25,7 @@ const TABS = [
   { id: "environment", title: "Environment", mount: mountEnvironment },
 ];
 
+const DETAILS = new Set(["names", "tables", "whole", "captures", "summary"]); // what the stream does not tell
 const SEEN = 4000; // milliseconds after which names and tables of a live run are asked for again
 const UNSEEN = 5000; // milliseconds between two looks at a run whose page is hidden
 
@@ -199,15 +200,21 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
   async function unseen() {
     while (document.hidden && !signal.aborted && run.state === "live") {
       await Promise.race([pause(UNSEEN, signal), new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true, signal }))]);
-      if (document.hidden) Object.assign(run, await get(runPath(id), {}, signal));
+      if (document.hidden) update(await get(runPath(id), {}, signal));
       refresh();
     }
     await load();
   }
 
+  /** Takes a newer state of the run. An answer may arrive after what the stream has said since: that counts. */
+  function update(now) {
+    const isOld = (now.batch ?? 0) < run.batch;
+    for (const [key, value] of Object.entries(now)) if (!isOld || DETAILS.has(key)) run[key] = value;
+  }
+
   let before = null;
   function heard(now, data) {
-    Object.assign(run, now);
+    update(now);
     const time = performance.now();
     if (before && now.steps > before.steps && time - before.time > 900) {
       rate = (now.steps - before.steps) / ((time - before.time) / 1000);
@@ -232,7 +239,7 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
     seen = performance.now();
     try {
       const [found, detail] = await Promise.all([get(runPath(id, "findings"), {}, signal), get(runPath(id), {}, signal)]);
-      Object.assign(run, detail);
+      update(detail);
       take(found.findings);
       refresh();
       tab?.found?.();
