@@ -130,7 +130,12 @@ def test_the_short_forms_have_their_level(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize(
     ("ending", "code", "status"),
-    [("os._exit(9)", 9, "lost"), ("sys.exit(3)", 3, "ended"), ("raise KeyError", 1, "ended")],
+    [
+        ("os._exit(9)", 9, "lost"),
+        ("sys.exit(3)", 3, "ended"),
+        ("raise KeyError", 1, "ended"),
+        ("os.kill(os.getpid(), 15)", -15, "ended"),
+    ],
 )
 def test_an_event_survives_the_death_of_the_process(tmp_path: Path, ending: str, code: int, status: str) -> None:
     program = (

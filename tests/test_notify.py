@@ -14,8 +14,9 @@ from torch import nn
 
 import seismograd as sg
 from seismograd.records import Finding, Severity, Where
+from seismograd.sinks import Notify
 from seismograd.sinks import notify as module
-from seismograd.sinks.notify import Notify, notifiers
+from seismograd.sinks.notify import notifiers
 from seismograd.sinks.webhook import DeliveryError, Webhook, message, text
 
 SECRET = "T00/B00/s3cr3t"

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Self
 
-from seismograd import folders
+from seismograd import endings, folders
 from seismograd.records import rank, run_id
 from seismograd.reports.report import build_report
 from seismograd.stats.plain import plain
@@ -151,7 +151,7 @@ class TrainingLogger:
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if self._record is not None and isinstance(error, Exception):
-            self._record.crash = f"{type(error).__name__}: {error}".rstrip(": ")
+            self._record.ends(1, f"{type(error).__name__}: {error}".rstrip(": "), crashed=True)
         self.close()
 
     def _log(self, event_type: str, message: str, level: LogLevel, data: Mapping[str, Any]) -> None:
@@ -190,8 +190,9 @@ class _Record:
         from seismograd.store.schema import limit_of, url_of
 
         self.id, self.name, self.started = run_id(), name, datetime.now(UTC)
-        self.crash: str | None = None
-        self._worst = 0
+        self._exit: dict[str, Any] = {"code": None, "exception": None}
+        self._crashed, self._worst = False, 0
+        self._forget: Callable[[], None] | None = None
         self.recorder = Recorder(
             url_of(where),
             self.id,
@@ -202,7 +203,18 @@ class _Record:
             state=self.state,
             on_request=lambda _kind, _value, answer: answer("this run is a log: there is no training to ask"),
             complain=complain,
+            on_start=self._guard,
         )
+
+    def _guard(self) -> None:
+        self._forget = endings.before_a_signal_ends(self._left_by)
+
+    def _left_by(self, code: int, signal: str) -> None:
+        self.ends(code, signal)
+        self.close()
+
+    def ends(self, code: int, exception: str, *, crashed: bool = False) -> None:
+        self._exit, self._crashed = {"code": code, "exception": exception}, crashed
 
     def write(self, event: Mapping[str, Any]) -> None:
         self._worst = max(self._worst, LogLevel(event["level"]).number)
@@ -211,15 +223,15 @@ class _Record:
 
     def state(self) -> dict[str, Any]:
         grave = (self._worst >= logging.WARNING) + (self._worst >= logging.ERROR)
-        return {"status": "crashed" if self.crash else ("healthy", "warning", "critical")[grave], "steps": 0}
+        return {"status": "crashed" if self._crashed else ("healthy", "warning", "critical")[grave], "steps": 0}
 
     def close(self) -> None:
         ended = datetime.now(UTC)
-        exit_ = {"code": 1 if self.crash else None, "exception": self.crash}
         times = {"started": self.started.isoformat("T", "milliseconds"), "ended": ended.isoformat("T", "milliseconds")}
-        self.recorder.close(
-            build_report(run={"id": self.id, "name": self.name, **self.state(), **times, "exit": exit_})
-        )
+        run = {"id": self.id, "name": self.name, **self.state(), **times, "exit": self._exit}
+        self.recorder.close(build_report(run=run))
+        if self._forget is not None:
+            self._forget()
 
 
 def complain(text: str) -> None:

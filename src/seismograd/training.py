@@ -686,7 +686,7 @@ def watch(
     - `store`: where the run is recorded: a folder, a `.db` file or a `postgresql://` URL; `.seismograd` in the working
       directory without it, nowhere with `False`.
     - `notify`: who is told of findings while the run goes on: a webhook's address (`https://...`), a function that
-      takes a finding, or several; `seismograd.sinks.notify.Notify(to, severity)` says from which severity on.
+      takes a finding, or several; `seismograd.sinks.Notify(to, severity)` says from which severity on.
     - `strict`: errors inside Seismograd are raised instead of dropped.
     """
     if recovery is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seismograd.protocols import Sink
 from seismograd.sinks.callback import Callback
@@ -11,7 +11,18 @@ from seismograd.sinks.console import Console
 from seismograd.sinks.logger import Logging
 from seismograd.sinks.memory import Memory
 
-__all__ = ["Callback", "Console", "Logging", "Memory", "as_sink"]
+__all__ = ["Callback", "Console", "Logging", "Memory", "Notify", "as_sink"]
+
+if TYPE_CHECKING:
+    from seismograd.sinks.notify import Notify
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Notify":  # it brings half of the network with it
+        from seismograd.sinks.notify import Notify
+
+        return Notify
+    raise AttributeError(f"module 'seismograd.sinks' has no attribute {name!r}")
 
 
 def as_sink(obj: Any) -> Sink:
