@@ -631,3 +631,20 @@ def test_a_terminal_gets_colours_unless_it_wants_none(store: Path) -> None:
 
     assert "\x1b[1;31mcritical" in shown()
     assert "\x1b[1;31m" not in shown(NO_COLOR="1")
+
+
+def test_a_damaged_record_is_said_in_a_line(tmp_path: Path) -> None:
+    made(tmp_path, "one")
+    made(tmp_path, "other")
+    with closing(sqlite3.connect(tmp_path / "seismograd.db")) as connection, connection:
+        (segments,) = (
+            name for (name,) in connection.execute("select name from sqlite_master where name like '%segments'")
+        )
+        connection.execute(f"update {segments} set scalars = x'00112233' where run = 'id-one'")
+    code, _, err = run("diagnose", "one", "--again", store=tmp_path)
+    assert code == 0
+    assert err.startswith("seismograd: steps 0 to 39 of the run id-one are left out: ")
+    assert len(err.splitlines()) == 1
+    told = data("diff", "one", "other", store=tmp_path, code=1)
+    assert told["verdict"] == "incomparable"
+    assert run("runs", store=tmp_path)[0] == run("show", "one", store=tmp_path)[0] == 0

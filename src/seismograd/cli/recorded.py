@@ -159,20 +159,13 @@ def diagnose(
 
 
 def _judged(run: Run, ignored: set[str]) -> Verdict:
-    import warnings
-
     from seismograd.config import find_config
 
     try:
-        with warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            with waiting(f"judging {run.steps:,} steps"):
-                verdict = run.check(ignore=ignored, config=find_config())
-    except ValueError as error:  # a limit in the user's pyproject.toml
+        with waiting(f"judging {run.steps:,} steps"):
+            return run.check(ignore=ignored, config=find_config())
+    except ValueError as error:  # a limit in the user's pyproject.toml, or what is wrong with the store
         stop(str(error))
-    for warning in told:
-        typer.echo(f"seismograd: {warning.message}", err=True)
-    return verdict
 
 
 def _without(findings: Sequence[Finding], ignored: set[str]) -> list[Finding]:

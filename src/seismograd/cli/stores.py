@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seismograd import folders
-from seismograd.cli.mistakes import stop
+from seismograd.cli.mistakes import stop, warn
 from seismograd.records import strict
 
 if TYPE_CHECKING:
@@ -43,13 +44,18 @@ def opened(where: str | None) -> Iterator[Store]:
     from seismograd.store.codec import DamagedError
 
     place = folders.store(where)
-    try:
-        with open_store(None if place is False else place) as store:  # recorded elsewhere, or before it was off
-            yield store
-    except StoreError as error:
-        stop(str(error))
-    except DamagedError as error:
-        stop(f"the store is damaged: {error}")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            with open_store(None if place is False else place) as store:  # recorded elsewhere, or before it was off
+                yield store
+        except StoreError as error:
+            stop(str(error))
+        except DamagedError as error:
+            stop(f"the store is damaged: {error}")
+        finally:
+            for text in dict.fromkeys(str(each.message) for each in told):
+                warn(text)
 
 
 def state_of(run: Run) -> str:

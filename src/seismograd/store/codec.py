@@ -97,6 +97,23 @@ def decode(scalars: bytes, tables: bytes | None, facts: bytes | None) -> list[Re
 
 
 @undamaged
+def decode_tables(scalars: bytes, tables: bytes | None) -> list[Reading]:
+    """The readings that have tables, with nothing but those: faster than all of it."""
+    if tables is None:
+        return []
+    blob = Blob(scalars)
+    steps, series = blob.array("step").tolist(), blob.array("series").tolist()
+    stats: dict[int, dict[str, TensorStats]] = {}
+    for kind, names, positions, table in tables_of(Blob(tables)):
+        for row, at in enumerate(positions.tolist()):
+            stats.setdefault(at, {})[kind] = TensorStats(names, {column: block[row] for column, block in table.items()})
+    rank = blob.head["rank"]
+    return [
+        Reading(steps[at], {}, stats[at], rank, series=None if series[at] < 0 else series[at]) for at in sorted(stats)
+    ]
+
+
+@undamaged
 def columns(blob: Blob, wanted: Sequence[str] | None = None) -> list[tuple[str, NDArray[np.uint32], Floats]]:
     """The scalars of encoded readings: name, places of the readings that have it, values."""
     found = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ _UNTOLD = frozenset(("pid", "cwd", "script"))
 
 _ROUNDING = 1e-4
 """A first difference of no more than this part of the value is one of rounding."""
+
+_WITHIN = 10_000
+"""Steps after the parting within which a layer has to part, too, to have to do with it."""
 
 _LATER = (1, 10, 100, 1000, 10_000, 100_000)
 """Steps after the parting at which it is told how far the runs are apart."""
@@ -101,7 +105,7 @@ def compare(one: Run, other: Run, *, rtol: float = RTOL, atol: float = 0.0) -> C
     parted = _first(track.parted for track in tracks)
     drifted = _first(track.drifted for track in tracks)
     layers = Layers(one, other, tolerance)
-    layers.search([(0, max(one.steps, other.steps))])
+    layers.search([(0, sys.maxsize if parted is None else parted.step + _WITHIN)])
     if parted is not None and not _lies_in(parted.step, shared(one.whole, other.whole)):
         layers.search_thinned(parted.rank)
     if layers.parted is not None and _is_first(layers.parted, parted):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -172,7 +172,7 @@ class Layers:
             for start, stop in shared(spans, shared(one.whole, other.whole)):
                 if self.parted is not None and self.parted.step < start:
                     break
-                mine, theirs = (_with_tables(run.readings(start, stop, rank)) for run in self._runs)
+                mine, theirs = (run.sheets(start, stop, rank) for run in self._runs)
                 for pair in _merged(mine, theirs):
                     if self.parted is not None and pair[0].step >= self.parted.step:
                         break
@@ -222,7 +222,9 @@ class Layers:
             return Parting(at.step, f"{kind}/{measure}", pair, at.rank, names[row])
 
         unlike = np.flatnonzero(~equal(*columns))
-        if len(unlike) and (self.drifted is None or at.step < self.drifted.step):
+        if not len(unlike):
+            return
+        if self.drifted is None or at.step < self.drifted.step:
             self.drifted = parting(int(unlike[0]))
         if kind not in KINDS or measure not in _MEASURES or (self.parted is not None and at.step >= self.parted.step):
             return
@@ -248,10 +250,6 @@ def _same_samples(one: Ints, other: Ints) -> tuple[NDArray[np.intp], NDArray[np.
 def _first_of(kind: str, rows: NDArray[np.intp]) -> int:
     """Of the layers that differ the one that did so first: what goes back from the loss comes to the last one first."""
     return int(rows[-1] if kind == "gradient" else rows[0])
-
-
-def _with_tables(readings: Iterable[Reading]) -> Iterator[Reading]:
-    return (reading for reading in readings if reading.tensors)
 
 
 def _merged(one: Iterator[Reading], other: Iterator[Reading]) -> Iterator[tuple[Reading, Reading]]:

@@ -273,7 +273,13 @@ class Run:
         for each in self.ranks if rank is None else [rank]:
             yield from self._readings(start, stop, each, bare)
 
-    def _readings(self, start: int | None, stop: int | None, rank: int, bare: bool) -> Iterator[Reading]:
+    def sheets(self, start: int | None = None, stop: int | None = None, rank: int = 0) -> Iterator[Reading]:
+        """The readings with tables that are kept whole, and of those the tables alone."""
+        return self._readings(start, stop, rank, bare=False, sheets=True)
+
+    def _readings(
+        self, start: int | None, stop: int | None, rank: int, bare: bool, sheets: bool = False
+    ) -> Iterator[Reading]:
         table = schema.segments
         own = sa.select(table.c.id).where(table.c.run == self.id, table.c.rank == rank)
         if not bare:
@@ -290,15 +296,17 @@ class Run:
                 row = connection.execute(sa.select(table).where(table.c.id == number)).mappings().first()
             if row is None:  # a live run has put it together with others meanwhile, or forgotten it
                 behind = start if last is None else last + 1
-                yield from self._readings(behind, stop, rank, bare)
+                yield from self._readings(behind, stop, rank, bare, sheets)
                 return
-            for reading in self._decoded(row):
+            for reading in self._decoded(row, sheets):
                 if (start is None or reading.step >= start) and (stop is None or reading.step <= stop):
                     last = reading.step if last is None else max(last, reading.step)
                     yield reading
 
-    def _decoded(self, row: Any) -> list[Reading]:
+    def _decoded(self, row: Any, sheets: bool) -> list[Reading]:
         try:
+            if sheets:
+                return codec.decode_tables(row["scalars"], row["tables"])
             return codec.decode(row["scalars"], row["tables"], row["facts"])
         except codec.DamagedError as error:
             span = f"steps {row['first']} to {row['last']}"
