@@ -10,10 +10,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
-import seismograd
 from seismograd.server import models, telling
 from seismograd.server.answers import Answer
-from seismograd.server.files import plotly_address
 from seismograd.server.problems import RefusedError, among
 from seismograd.server.shelf import Shelf, shelf_of
 from seismograd.store import NoRunError, Run
@@ -39,19 +37,6 @@ def found(run: Id, shelf: Stored) -> Run:
 
 
 Found = Annotated[Run, Depends(found)]
-
-
-@router.get("/api", response_model=models.Api, responses=among(), tags=["about"], summary="What answers here")
-def about(request: Request, shelf: Stored) -> Response:
-    return Answer(
-        {
-            "api": 1,
-            "version": seismograd.__version__,
-            "store": shelf.shown,
-            "read_only": request.app.state.read_only,
-            "plotly": plotly_address(),
-        }
-    )
 
 
 @router.get("/api/runs", response_model=models.Runs, responses=among(), summary="All runs, newest first")

@@ -32,7 +32,7 @@ function typeOf(schema) {
   if (schema.$ref) return schema.$ref.split("/").pop();
   if (schema.const !== undefined) return JSON.stringify(schema.const);
   if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" | ");
-  if (schema.anyOf) return schema.anyOf.map(typeOf).join(" | ");
+  if (schema.anyOf) return schema.anyOf.filter((each) => !each.enum?.includes("NaN")).map(typeOf).join(" | ");
   if (schema.prefixItems) return `[${schema.prefixItems.map(typeOf).join(", ")}]`;
   if (schema.type === "array") return `${typeOf(schema.items ?? {})}[]`;
   if (schema.type === "object" && schema.additionalProperties?.type === undefined && schema.additionalProperties?.$ref)
