@@ -449,7 +449,7 @@ def _gradients(model: nn.Module) -> list[Tensor]:
 def _number(name: str, value: Any) -> float:
     shown = {"lr/0": "learning_rate"}.get(name, name)
     try:
-        return float(value)
+        return float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{shown} is {_short(value)}: it takes a single number") from None
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 JSON_FILE = "capture.json"
@@ -62,6 +62,12 @@ def shown(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except (OSError, ValueError):
         return str(path)
+
+
+def named(folder: PurePath) -> str:
+    """What to call a run's folder by: its id, or its path where it is in another place than usual."""
+    usual = home()
+    return folder.name if folder.parent in (usual, PurePath(shown(usual))) else str(folder)
 
 
 @dataclass(frozen=True, slots=True)

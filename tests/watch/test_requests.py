@@ -16,6 +16,7 @@ from torch import nn
 import seismograd as sg
 from seismograd.errands import MOST_TRACES
 from seismograd.replay.again import Capture
+from seismograd.reports.words import remarks
 from seismograd.store import open_store
 
 DEADLINE = 180.0
@@ -540,3 +541,14 @@ def test_every_rank_follows_and_the_first_answers(tmp_path):
             process.wait()
     assert [level for level, _ in told] == ["extreme", "extreme"]
     assert told[0] == told[1]
+
+
+def test_a_saved_step_is_named_by_its_path_where_it_lies_elsewhere(tmp_path, monkeypatch, home):
+    monkeypatch.chdir(tmp_path)
+    for where, says in (("runs", lambda run: f"runs/{run}"), (home, lambda run: run)):
+        model, optimizer = built()
+        with sg.watch(model, optimizer, sinks=[], store=where) as watch:
+            step(model, optimizer)
+            step(model, optimizer, scale=float("nan"))
+        lines = dict(remarks(next(each for each in watch.findings if "capture" in each.evidence)))
+        assert lines["saved"] == f"seismograd replay {says(watch.id)} --model FILE.py:CLASS"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from seismograd import folders
 from seismograd.amounts import duration, number, size
 from seismograd.cli.stores import seconds_of, state_of
 from seismograd.records import Finding, Severity
@@ -312,7 +314,8 @@ def _captures(run: Run) -> list[Text]:
     if not kept:
         return []
     lines = [Text(f"  step {each.step:,}  {each.finding}") for each in kept[:10]]
+    name = plain(folders.named(PurePath(folders.shown(kept[0].path.parent))))
     return [
-        Text.assemble(("saved steps", "bold"), f"  seismograd replay {plain(run.id)} --model FILE.py:CLASS"),
+        Text.assemble(("saved steps", "bold"), f"  seismograd replay {name} --model FILE.py:CLASS"),
         *lines,
     ]

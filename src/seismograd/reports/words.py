@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import PurePath
 from typing import Any
 
+from seismograd import folders
 from seismograd.records import Finding, Severity, strict
 from seismograd.reports.picture import DRAWN
 
@@ -114,7 +115,7 @@ def remarks(finding: Finding, brief: bool = False) -> Iterable[tuple[str, str]]:
     if evidence.get("capture_note"):
         yield "note", str(evidence["capture_note"])
     if evidence.get("capture"):
-        run = PurePath(str(evidence["capture"])).parent.name
+        run = folders.named(PurePath(str(evidence["capture"])).parent)
         yield "saved", f"seismograd replay {run} --model FILE.py:CLASS"
 
 
