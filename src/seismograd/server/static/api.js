@@ -184,9 +184,13 @@ function parsed(part) {
 export function pause(time, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, time);
-    signal?.addEventListener("abort", () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    }, { once: true });
+    signal?.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        reject(signal.reason);
+      },
+      { once: true },
+    );
   });
 }

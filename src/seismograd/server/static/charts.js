@@ -24,7 +24,14 @@ export function plotly(address = "/static/plotly.min.js") {
 }
 
 /** How much plotly may do by itself: nothing that this page does not ask for. */
-export const QUIET = { displayModeBar: false, displaylogo: false, doubleClick: false, scrollZoom: false, showTips: false, responsive: false };
+export const QUIET = {
+  displayModeBar: false,
+  displaylogo: false,
+  doubleClick: false,
+  scrollZoom: false,
+  showTips: false,
+  responsive: false,
+};
 
 const UNITS = {
   seconds: { tickformat: "~s", ticksuffix: "s" },
@@ -43,7 +50,16 @@ export function layoutOf(element, height) {
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: font, color: text, size: 12 },
     hoverlabel: { bgcolor: panel, bordercolor: line, font: { color: text, family: font, size: 12 }, namelength: 28 },
-    xaxis: { ...axis, unifiedhovertitle: { text: "step %{x:,d}" }, tickformat: ",d", separatethousands: true, showgrid: false, ticks: "outside", ticklen: 4, tickcolor: line },
+    xaxis: {
+      ...axis,
+      unifiedhovertitle: { text: "step %{x:,d}" },
+      tickformat: ",d",
+      separatethousands: true,
+      showgrid: false,
+      ticks: "outside",
+      ticklen: 4,
+      tickcolor: line,
+    },
     yaxis: { ...axis, exponentformat: "power", nticks: 6 },
     showlegend: false,
   };
@@ -59,8 +75,12 @@ export function spanKeys(element, span) {
   element.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const acts = {
-      "+": () => span.zoom(0.5), "=": () => span.zoom(0.5), "-": () => span.zoom(2), "0": () => span.all(),
-      ArrowLeft: () => span.pan(-0.25), ArrowRight: () => span.pan(0.25),
+      "+": () => span.zoom(0.5),
+      "=": () => span.zoom(0.5),
+      "-": () => span.zoom(2),
+      0: () => span.all(),
+      ArrowLeft: () => span.pan(-0.25),
+      ArrowRight: () => span.pan(0.25),
     };
     if (!acts[event.key]) return;
     event.preventDefault();
@@ -72,21 +92,53 @@ export function spanKeys(element, span) {
 export class Chart {
   /** `curves` later come through `show`. `stacked`: areas on top of each other. `scale`: auto, log or linear. */
   constructor({ title, span, height = 220, unit = null, scale = "auto", stacked = false, head = null, zero = false }) {
-    Object.assign(this, { title, span, height, unit, scale, stacked, zero, curves: [], marks: [], drawn: false, frame: 0 });
+    Object.assign(this, {
+      title,
+      span,
+      height,
+      unit,
+      scale,
+      stacked,
+      zero,
+      curves: [],
+      marks: [],
+      drawn: false,
+      frame: 0,
+    });
     this.now = h("span", { class: "now" });
     this.note = h("span", { class: "chart-note" });
-    this.scales = stacked ? null : segments("Scale of the value axis", [
-      { value: "linear", label: "lin", title: "linear axis" }, { value: "log", label: "log", title: "logarithmic axis" },
-    ], "linear", (chosen) => {
-      this.scale = chosen;
-      this.redraw();
-    });
+    this.scales = stacked
+      ? null
+      : segments(
+          "Scale of the value axis",
+          [
+            { value: "linear", label: "lin", title: "linear axis" },
+            { value: "log", label: "log", title: "logarithmic axis" },
+          ],
+          "linear",
+          (chosen) => {
+            this.scale = chosen;
+            this.redraw();
+          },
+        );
     this.plot = h("div", { class: "plot", tabindex: 0, role: "group", "aria-roledescription": "chart" });
     this.plot.style.height = `${height}px`;
     this.legend = h("div", { class: "legend" });
-    this.element = h("section", { class: "panel chart", "aria-label": title },
-      h("header", { class: "panel-head" }, head ?? h("h3", {}, title), this.now, this.note, h("span", { class: "grow" }), this.scales),
-      this.legend, this.plot);
+    this.element = h(
+      "section",
+      { class: "panel chart", "aria-label": title },
+      h(
+        "header",
+        { class: "panel-head" },
+        head ?? h("h3", {}, title),
+        this.now,
+        this.note,
+        h("span", { class: "grow" }),
+        this.scales,
+      ),
+      this.legend,
+      this.plot,
+    );
     spanKeys(this.plot, span);
     this.resized = new ResizeObserver(() => this.redraw());
     this.resized.observe(this.plot);
@@ -120,13 +172,23 @@ export class Chart {
     const layout = layoutOf(this.plot, this.height);
     Object.assign(layout.xaxis, { range: padded(this.span.range()), showspikes: false });
     Object.assign(layout.yaxis, {
-      type: log ? "log" : "linear", fixedrange: true, ...(this.unit ? UNITS[this.unit] : {}),
-      ...(this.stacked || this.zero ? { rangemode: "tozero" } : {}), ...(log ? { dtick: undefined } : {}),
+      type: log ? "log" : "linear",
+      fixedrange: true,
+      ...(this.unit ? UNITS[this.unit] : {}),
+      ...(this.stacked || this.zero ? { rangemode: "tozero" } : {}),
+      ...(log ? { dtick: undefined } : {}),
     });
     layout.hovermode = "x unified";
     layout.dragmode = dragging();
     layout.shapes = this.marks.slice(0, 40).map(({ step, severity }) => ({
-      type: "line", xref: "x", yref: "paper", x0: step, x1: step, y0: 0, y1: 1, layer: "below",
+      type: "line",
+      xref: "x",
+      yref: "paper",
+      x0: step,
+      x1: step,
+      y0: 0,
+      y1: 1,
+      layer: "below",
       line: { color: colours()[severity] ?? colours().muted, width: 1, dash: "dot" },
     }));
     Plotly.react(this.plot, traces, layout, QUIET);
@@ -154,13 +216,22 @@ export class Chart {
     if (hidden) notes.push(`${whole(hidden)} not above 0, off the log axis`);
     say(this.note, notes.join(" · "));
     const [start, stop] = this.span.range();
-    const last = shown.map(({ name, points }) => `${name} is ${valued(latest(points), this.unit)} at step ${points.steps.at(-1)}`);
-    this.plot.setAttribute("aria-label", `${this.title}, steps ${start} to ${stop}. ${last.join(", ") || "No values"}.`);
-    put(this.legend, shown.length > 1 && shown.map(({ name, points, colour, dash }) => {
-      const stroke = h("i", { class: dash ? "key is-dashed" : "key" });
-      stroke.style.color = colour;
-      return h("span", {}, stroke, name, h("b", {}, valued(latest(points), this.unit)));
-    }));
+    const last = shown.map(
+      ({ name, points }) => `${name} is ${valued(latest(points), this.unit)} at step ${points.steps.at(-1)}`,
+    );
+    this.plot.setAttribute(
+      "aria-label",
+      `${this.title}, steps ${start} to ${stop}. ${last.join(", ") || "No values"}.`,
+    );
+    put(
+      this.legend,
+      shown.length > 1 &&
+        shown.map(({ name, points, colour, dash }) => {
+          const stroke = h("i", { class: dash ? "key is-dashed" : "key" });
+          stroke.style.color = colour;
+          return h("span", {}, stroke, name, h("b", {}, valued(latest(points), this.unit)));
+        }),
+    );
   }
 
   dispose() {
@@ -196,10 +267,19 @@ function tracesOf({ name, points, colour, dash }, { log, stacked, unit }) {
   const shape = { x, mode: "lines" };
   const traces = [];
   if (stacked) {
-    return [{
-      ...shape, y: points.mean.map(gap), name: label(name, 28), stackgroup: "all", stackgaps: "interpolate", fillcolor: faint(colour, 0.55),
-      line: { color: colour, width: 0.5 }, customdata: points.mean.map((value) => valued(value, unit)), hovertemplate: "%{customdata}",
-    }];
+    return [
+      {
+        ...shape,
+        y: points.mean.map(gap),
+        name: label(name, 28),
+        stackgroup: "all",
+        stackgaps: "interpolate",
+        fillcolor: faint(colour, 0.55),
+        line: { color: colour, width: 0.5 },
+        customdata: points.mean.map((value) => valued(value, unit)),
+        hovertemplate: "%{customdata}",
+      },
+    ];
   }
   if (isThinned(points)) {
     const off = log ? (value) => (value > 0 ? gap(value) : null) : gap;
@@ -221,7 +301,10 @@ function tracesOf({ name, points, colour, dash }, { log, stacked, unit }) {
   const marks = marksOf(points, x);
   if (marks.x.length) {
     traces.push({
-      ...marks, mode: "markers", name: label(name, 28), hovertemplate: "%{text}",
+      ...marks,
+      mode: "markers",
+      name: label(name, 28),
+      hovertemplate: "%{text}",
       marker: { symbol: "x-thin", size: marks.size, line: { color: colours().critical, width: 2 } },
     });
   }

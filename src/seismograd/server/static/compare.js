@@ -37,11 +37,26 @@ export function mountCompare(panel, context) {
         put(said, empty("There is no other run to compare with."));
         return;
       }
-      const options = others.map((run) => ({ value: run.id, label: `${run.name || run.id} · ${run.status} · ${whole(run.steps)} steps · ${ago(moment(run.started))}` }));
-      if (query.with && !others.some((run) => run.id === query.with)) options.unshift({ value: query.with, label: query.with });
-      put(chooser, h("span", { class: "muted" }, "Compare with"), choice("Second run", [{ value: "", label: "choose a second run…" }, ...options], query.with ?? "", pick));
+      const options = others.map((run) => ({
+        value: run.id,
+        label: `${run.name || run.id} · ${run.status} · ${whole(run.steps)} steps · ${ago(moment(run.started))}`,
+      }));
+      if (query.with && !others.some((run) => run.id === query.with))
+        options.unshift({ value: query.with, label: query.with });
+      put(
+        chooser,
+        h("span", { class: "muted" }, "Compare with"),
+        choice("Second run", [{ value: "", label: "choose a second run…" }, ...options], query.with ?? "", pick),
+      );
       if (query.with) start(query.with);
-      else put(said, empty("Choose a second run.", "Its curves are drawn over this one's, and the first step is named at which the two part."));
+      else
+        put(
+          said,
+          empty(
+            "Choose a second run.",
+            "Its curves are drawn over this one's, and the first step is named at which the two part.",
+          ),
+        );
     } catch (error) {
       if (!gone && !(error instanceof Gone)) put(said, failed(error, list));
     }
@@ -84,7 +99,11 @@ export function mountCompare(panel, context) {
       tell(answer);
       draw();
     } catch (error) {
-      if (!signal.aborted && !gone && !(error instanceof Gone)) put(said, failed(error, () => start(next)));
+      if (!signal.aborted && !gone && !(error instanceof Gone))
+        put(
+          said,
+          failed(error, () => start(next)),
+        );
     }
   }
 
@@ -95,15 +114,33 @@ export function mountCompare(panel, context) {
     for (const { chart } of charts) chart.dispose();
     charts = wanted.map((name) => ({ name, chart: new Chart({ title: name, span, height: 190, unit: unitOf(name) }) }));
     const free = both.filter((name) => !wanted.includes(name));
-    put(grid, charts.map(({ chart }) => chart.element),
-      free.length > 0 && h("div", { class: "add" }, choice("Add a chart", [{ value: "", label: "Add a chart…" }, ...free], "", (name) => {
-        if (!name) return;
-        chosen.push(name);
-        build();
-      })));
+    put(
+      grid,
+      charts.map(({ chart }) => chart.element),
+      free.length > 0 &&
+        h(
+          "div",
+          { class: "add" },
+          choice("Add a chart", [{ value: "", label: "Add a chart…" }, ...free], "", (name) => {
+            if (!name) return;
+            chosen.push(name);
+            build();
+          }),
+        ),
+    );
     curves.forEach((each) => each.stop());
     const points = () => Math.min(600, resolution(grid));
-    curves = [context.run, other].map((run) => new Curves({ id: run.id, span, rank: run.ranks[0] ?? 0, points, changed: draw, failed: (error) => put(said, failed(error)) }));
+    curves = [context.run, other].map(
+      (run) =>
+        new Curves({
+          id: run.id,
+          span,
+          rank: run.ranks[0] ?? 0,
+          points,
+          changed: draw,
+          failed: (error) => put(said, failed(error)),
+        }),
+    );
     for (const each of curves) each.ask(wanted);
     if (!wanted.length) put(grid, empty("The two runs have no value in common."));
   }
@@ -118,7 +155,10 @@ export function mountCompare(panel, context) {
     const marks = step === null ? [] : [{ step, severity: "parting" }];
     const names = titles();
     for (const { name, chart } of charts) {
-      chart.show(curves.map((each, at) => ({ name: names[at], points: each.of(name), colour: colourOf(at), dash: at === 1 })), marks);
+      chart.show(
+        curves.map((each, at) => ({ name: names[at], points: each.of(name), colour: colourOf(at), dash: at === 1 })),
+        marks,
+      );
     }
   }
 
@@ -126,25 +166,100 @@ export function mountCompare(panel, context) {
   function tell(answer) {
     const { parted, layer, layers, settings = {}, notes = [] } = answer;
     const rows = [];
-    const row = (what, at, values) => rows.push(h("tr", {},
-      h("th", { scope: "row" }, what), h("td", {}, at), h("td", {}, values[0]), h("td", {}, values[1]), h("td", {}, values[2] ?? "")));
-    if (parted) row(`${parted.quantity}${parted.layer ? ` of ${parted.layer}` : ""}`, whole(parted.step), [...(parted.values ?? []).map((value) => number(value)), percent(parted.relative)]);
+    const row = (what, at, values) =>
+      rows.push(
+        h(
+          "tr",
+          {},
+          h("th", { scope: "row" }, what),
+          h("td", {}, at),
+          h("td", {}, values[0]),
+          h("td", {}, values[1]),
+          h("td", {}, values[2] ?? ""),
+        ),
+      );
+    if (parted)
+      row(`${parted.quantity}${parted.layer ? ` of ${parted.layer}` : ""}`, whole(parted.step), [
+        ...(parted.values ?? []).map((value) => number(value)),
+        percent(parted.relative),
+      ]);
     if (layer && layer.layer !== parted?.layer) {
-      row(`${layer.quantity} of ${layer.layer}`, whole(layer.step), [...(layer.values ?? []).map((value) => number(value)), percent(layer.relative)]);
+      row(`${layer.quantity} of ${layer.layer}`, whole(layer.step), [
+        ...(layer.values ?? []).map((value) => number(value)),
+        percent(layer.relative),
+      ]);
     }
     const [one, two] = titles();
-    put(said, h("section", { class: "panel parted" },
-      h("div", { class: "run-title" },
-        h("p", { class: "message" }, answer.sentence ?? (parted ? `The runs part at step ${whole(parted.step)}, in ${parted.quantity}.` : "The runs do not part.")),
-        parted && h("button", { type: "button", on: { click: () => look(parted.step) } }, `Zoom to step ${whole(parted.step)}`)),
-      Array.isArray(layers) && layers[0] > 0 && h("p", { class: "muted" }, `${whole(layers[0])} of ${whole(layers[1])} layers differ there.`),
-      rows.length > 0 && h("div", { class: "scroll" }, h("table", { class: "facts-table" },
-        h("thead", {}, h("tr", {}, ["parted first", "step", one, two, "apart"].map((title) => h("th", { scope: "col" }, title)))), h("tbody", {}, rows))),
-      Object.keys(settings).length > 0 && h("details", { class: "evidence", open: true }, h("summary", {}, "Started differently"),
-        h("div", { class: "scroll" }, h("table", { class: "facts-table" }, h("tbody", {}, Object.entries(settings).map(([name, [mine, theirs]]) =>
-          h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, plain(mine)), h("td", {}, plain(theirs)))))))),
-      notes.length > 0 && h("p", { class: "muted" }, notes.join(" · ")),
-      h("p", {}, h("a", { href: `#/run/${encodeURIComponent(other.id)}` }, "Open the second run"))));
+    put(
+      said,
+      h(
+        "section",
+        { class: "panel parted" },
+        h(
+          "div",
+          { class: "run-title" },
+          h(
+            "p",
+            { class: "message" },
+            answer.sentence ??
+              (parted
+                ? `The runs part at step ${whole(parted.step)}, in ${parted.quantity}.`
+                : "The runs do not part."),
+          ),
+          parted &&
+            h(
+              "button",
+              { type: "button", on: { click: () => look(parted.step) } },
+              `Zoom to step ${whole(parted.step)}`,
+            ),
+        ),
+        Array.isArray(layers) &&
+          layers[0] > 0 &&
+          h("p", { class: "muted" }, `${whole(layers[0])} of ${whole(layers[1])} layers differ there.`),
+        rows.length > 0 &&
+          h(
+            "div",
+            { class: "scroll" },
+            h(
+              "table",
+              { class: "facts-table" },
+              h(
+                "thead",
+                {},
+                h(
+                  "tr",
+                  {},
+                  ["parted first", "step", one, two, "apart"].map((title) => h("th", { scope: "col" }, title)),
+                ),
+              ),
+              h("tbody", {}, rows),
+            ),
+          ),
+        Object.keys(settings).length > 0 &&
+          h(
+            "details",
+            { class: "evidence", open: true },
+            h("summary", {}, "Started differently"),
+            h(
+              "div",
+              { class: "scroll" },
+              h(
+                "table",
+                { class: "facts-table" },
+                h(
+                  "tbody",
+                  {},
+                  Object.entries(settings).map(([name, [mine, theirs]]) =>
+                    h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, plain(mine)), h("td", {}, plain(theirs))),
+                  ),
+                ),
+              ),
+            ),
+          ),
+        notes.length > 0 && h("p", { class: "muted" }, notes.join(" · ")),
+        h("p", {}, h("a", { href: `#/run/${encodeURIComponent(other.id)}` }, "Open the second run")),
+      ),
+    );
   }
 
   function look(at) {

@@ -17,31 +17,80 @@ export function mountControls(place, context) {
   const known = new Map();
   const ready = new Set(); // those whose answer is known
   const levels = segments("Level", LEVELS, context.run.level, (level) => ask("level", level));
-  const budget = h("input", { type: "number", min: "0.1", max: "100", step: "any", "aria-label": "Budget in per cent of the time", inputmode: "decimal" });
-  const setBudget = h("form", { class: "budget", on: { submit: (event) => {
-    event.preventDefault();
-    const share = Number(budget.value) / 100;
-    if (share > 0 && share <= 1) ask("budget", share);
-    else budget.focus();
-  } } }, budget, h("span", { class: "muted", "aria-hidden": "true" }, "%"), h("button", { type: "submit" }, "Set"));
-  const button = (kind, title, hint) => h("button", { type: "button", "data-ask": kind, title: hint, on: { click: () => ask(kind) } }, title);
-  const stop = h("button", { type: "button", "data-ask": "stop", class: "danger", on: { click: () => sure.showModal() } }, "Stop…");
+  const budget = h("input", {
+    type: "number",
+    min: "0.1",
+    max: "100",
+    step: "any",
+    "aria-label": "Budget in per cent of the time",
+    inputmode: "decimal",
+  });
+  const setBudget = h(
+    "form",
+    {
+      class: "budget",
+      on: {
+        submit: (event) => {
+          event.preventDefault();
+          const share = Number(budget.value) / 100;
+          if (share > 0 && share <= 1) ask("budget", share);
+          else budget.focus();
+        },
+      },
+    },
+    budget,
+    h("span", { class: "muted", "aria-hidden": "true" }, "%"),
+    h("button", { type: "submit" }, "Set"),
+  );
+  const button = (kind, title, hint) =>
+    h("button", { type: "button", "data-ask": kind, title: hint, on: { click: () => ask(kind) } }, title);
+  const stop = h(
+    "button",
+    { type: "button", "data-ask": "stop", class: "danger", on: { click: () => sure.showModal() } },
+    "Stop…",
+  );
   const log = h("ul", { class: "requests", "aria-label": "Requests" });
-  const sure = h("dialog", { class: "sheet", "aria-labelledby": "stop-title" },
+  const sure = h(
+    "dialog",
+    { class: "sheet", "aria-labelledby": "stop-title" },
     h("h2", { id: "stop-title" }, "Stop this run?"),
     h("p", {}, "The training process ends after the step it is in. Everything that was recorded is kept."),
-    h("div", { class: "sheet-buttons" },
+    h(
+      "div",
+      { class: "sheet-buttons" },
       h("button", { type: "button", on: { click: () => sure.close() } }, "Let it run"),
-      h("button", { type: "button", class: "danger is-solid", on: { click: () => { sure.close(); ask("stop"); } } }, "Stop it")));
-  const element = h("section", { class: "controls", "aria-label": "Controls of the live run" },
+      h(
+        "button",
+        {
+          type: "button",
+          class: "danger is-solid",
+          on: {
+            click: () => {
+              sure.close();
+              ask("stop");
+            },
+          },
+        },
+        "Stop it",
+      ),
+    ),
+  );
+  const element = h(
+    "section",
+    { class: "controls", "aria-label": "Controls of the live run" },
     h("span", { class: "control" }, h("span", { class: "muted" }, "Level"), levels),
     h("span", { class: "control" }, h("span", { class: "muted" }, "Budget"), setBudget),
-    h("span", { class: "control" },
+    h(
+      "span",
+      { class: "control" },
       button("capture", "Capture", "keep the next step, to be replayed"),
       button("trace", "Trace", "profile the next steps"),
       button("clear", "Clear counters", "start the counters again; the record stays"),
-      stop),
-    log, sure);
+      stop,
+    ),
+    log,
+    sure,
+  );
   put(place, element);
 
   async function ask(kind, value = null) {
@@ -83,12 +132,22 @@ export function mountControls(place, context) {
   /** The newest three: the word says how far it has come. */
   function draw() {
     const newest = [...known.values()].slice(-3).reverse();
-    put(log, newest.map((request) => {
-      const state = stateOf(request);
-      const at = request.created ? clock(moment(request.created)) : "";
-      return h("li", { class: `request is-${state}`, "data-kind": request.kind, "data-state": state },
-        h("b", {}, told(request)), " ", h("span", {}, inline(wordOf(request, state))), " ", h("time", { class: "muted" }, at));
-    }));
+    put(
+      log,
+      newest.map((request) => {
+        const state = stateOf(request);
+        const at = request.created ? clock(moment(request.created)) : "";
+        return h(
+          "li",
+          { class: `request is-${state}`, "data-kind": request.kind, "data-state": state },
+          h("b", {}, told(request)),
+          " ",
+          h("span", {}, inline(wordOf(request, state))),
+          " ",
+          h("time", { class: "muted" }, at),
+        );
+      }),
+    );
   }
 
   function refresh() {
@@ -98,7 +157,8 @@ export function mountControls(place, context) {
     for (const control of element.querySelectorAll(".control")) control.hidden = over;
     if (over && sure.open) sure.close();
     levels.press(run.level);
-    if (document.activeElement !== budget && run.budget) budget.value = String(Number((run.budget * 100).toPrecision(3)));
+    if (document.activeElement !== budget && run.budget)
+      budget.value = String(Number((run.budget * 100).toPrecision(3)));
   }
 
   refresh();
@@ -118,5 +178,11 @@ function stateOf(request) {
 }
 
 function wordOf(request, state) {
-  return { refused: `refused: ${request.refused}`, sending: "asking…", answered: plain(request.answer), taken: "taken", asked: "asked, not taken yet" }[state];
+  return {
+    refused: `refused: ${request.refused}`,
+    sending: "asking…",
+    answered: plain(request.answer),
+    taken: "taken",
+    asked: "asked, not taken yet",
+  }[state];
 }

@@ -1,6 +1,6 @@
 // Elements. Strings from a run only ever become text nodes or attribute values: nothing here takes HTML.
 
-/** An element: `h("a", {class: "x", href: "#", on: {click: go}}, "text", child)`. False and null children are left out. */
+/** An element: `h("a", {class: "x", href: "#", on: {click: go}}, "text", child)`. False and null are left out. */
 export function h(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
@@ -45,10 +45,12 @@ export function announce(text) {
 /** A choice among strings or `{value, label}`; `value` is the chosen one. */
 export function choice(label, options, value, pick) {
   const select = h("select", { "aria-label": label, on: { change: () => pick(select.value) } });
-  select.append(...options.map((option) => {
-    const { value: key, label: shown } = typeof option === "string" ? { value: option, label: option } : option;
-    return h("option", { value: key }, shown);
-  }));
+  select.append(
+    ...options.map((option) => {
+      const { value: key, label: shown } = typeof option === "string" ? { value: option, label: option } : option;
+      return h("option", { value: key }, shown);
+    }),
+  );
   select.value = value;
   return select;
 }
@@ -69,13 +71,21 @@ export function segments(label, options, value, pick) {
 
 /** What stands where there is nothing to see, with what to do about it. */
 export function empty(title, ...advice) {
-  return h("div", { class: "empty" }, h("p", { class: "empty-title" }, title), ...advice.map((line) => h("p", {}, line)));
+  return h(
+    "div",
+    { class: "empty" },
+    h("p", { class: "empty-title" }, title),
+    ...advice.map((line) => h("p", {}, line)),
+  );
 }
 
 /** An error, in the place where the answer would have stood. */
 export function failed(error, retry) {
-  return h("div", { class: "failed", role: "alert" },
+  return h(
+    "div",
+    { class: "failed", role: "alert" },
     h("p", { class: "empty-title" }, error.message),
     error.hint && h("p", {}, error.hint),
-    retry && h("button", { type: "button", on: { click: retry } }, "Try again"));
+    retry && h("button", { type: "button", on: { click: retry } }, "Try again"),
+  );
 }

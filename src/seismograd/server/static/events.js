@@ -16,21 +16,56 @@ export function mountEvents(panel, context) {
   let timer = 0;
   let gone = false;
   const types = new Set(filter.type ? [filter.type] : []);
-  const search = h("input", { type: "search", placeholder: "Filter by text", "aria-label": "Filter by text", value: filter.text, autocomplete: "off", on: { input: () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => change({ text: search.value.trim() }), 150);
-  } } });
+  const search = h("input", {
+    type: "search",
+    placeholder: "Filter by text",
+    "aria-label": "Filter by text",
+    value: filter.text,
+    autocomplete: "off",
+    on: {
+      input: () => {
+        clearTimeout(timer);
+        timer = setTimeout(() => change({ text: search.value.trim() }), 150);
+      },
+    },
+  });
   const typePlace = h("span", {});
-  const level = choice("Level", [{ value: "", label: "any level" }, "debug", "info", "warning", "error", "critical"], filter.level, (value) => change({ level: value }));
-  const rank = context.run.ranks.length > 1 && choice("Rank", [{ value: "", label: "any rank" }, ...context.run.ranks.map((each) => ({ value: String(each), label: `rank ${each}` }))], filter.rank, (value) => change({ rank: value }));
+  const level = choice(
+    "Level",
+    [{ value: "", label: "any level" }, "debug", "info", "warning", "error", "critical"],
+    filter.level,
+    (value) => change({ level: value }),
+  );
+  const rank =
+    context.run.ranks.length > 1 &&
+    choice(
+      "Rank",
+      [
+        { value: "", label: "any rank" },
+        ...context.run.ranks.map((each) => ({ value: String(each), label: `rank ${each}` })),
+      ],
+      filter.rank,
+      (value) => change({ rank: value }),
+    );
   const count = h("span", { class: "muted", role: "status" });
   const body = h("ol", { class: "events" });
   const more = h("button", { type: "button", hidden: true, on: { click: () => ask(false) } }, "Show later ones");
   const notice = h("div", {});
-  put(panel, h("div", { class: "bar" }, search, typePlace, level, rank, h("span", { class: "grow" }), count), notice, body, h("div", { class: "center" }, more));
+  put(
+    panel,
+    h("div", { class: "bar" }, search, typePlace, level, rank, h("span", { class: "grow" }), count),
+    notice,
+    body,
+    h("div", { class: "center" }, more),
+  );
 
   function drawTypes() {
-    put(typePlace, choice("Type", [{ value: "", label: "any type" }, ...[...types].sort()], filter.type, (value) => change({ type: value })));
+    put(
+      typePlace,
+      choice("Type", [{ value: "", label: "any type" }, ...[...types].sort()], filter.type, (value) =>
+        change({ type: value }),
+      ),
+    );
   }
 
   function change(part) {
@@ -52,7 +87,11 @@ export function mountEvents(panel, context) {
       put(notice, !body.children.length && (isFiltered() ? empty("No event is like that.") : empty("No event yet.")));
       more.hidden = !full;
     } catch (error) {
-      if (!gone && mine === asked && !(error instanceof Gone) && !context.signal.aborted) put(notice, failed(error, () => ask(true)));
+      if (!gone && mine === asked && !(error instanceof Gone) && !context.signal.aborted)
+        put(
+          notice,
+          failed(error, () => ask(true)),
+        );
     }
   }
 
@@ -85,11 +124,28 @@ export function mountEvents(panel, context) {
 function row(event) {
   const at = moment(event.timestamp);
   const data = event.data && Object.keys(event.data).length ? event.data : null;
-  return h("li", { class: `event is-${event.level}` },
+  return h(
+    "li",
+    { class: `event is-${event.level}` },
     h("time", { title: dated(at) }, clock(at)),
     h("span", { class: "event-level" }, event.level),
     h("span", { class: "event-type" }, event.event_type),
-    h("span", { class: "event-message" }, event.message,
-      data && h("details", {}, h("summary", {}, "data"), h("dl", {}, Object.entries(data).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, plain(value))))))),
-    h("span", { class: "muted" }, `rank ${event.rank}`));
+    h(
+      "span",
+      { class: "event-message" },
+      event.message,
+      data &&
+        h(
+          "details",
+          {},
+          h("summary", {}, "data"),
+          h(
+            "dl",
+            {},
+            Object.entries(data).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, plain(value)))),
+          ),
+        ),
+    ),
+    h("span", { class: "muted" }, `rank ${event.rank}`),
+  );
 }

@@ -7,7 +7,17 @@ import { inline, blocks } from "./markdown.js";
 export function mountExplain(root, { id, go }) {
   let left = false;
   const place = h("div", { class: "prose" });
-  put(root, h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "Runs"), " / ", id ? h("a", { href: "#/explain" }, "Findings") : "Findings"), place);
+  put(
+    root,
+    h(
+      "nav",
+      { class: "crumbs", "aria-label": "Where you are" },
+      h("a", { href: "#/" }, "Runs"),
+      " / ",
+      id ? h("a", { href: "#/explain" }, "Findings") : "Findings",
+    ),
+    place,
+  );
 
   async function load() {
     try {
@@ -18,8 +28,22 @@ export function mountExplain(root, { id, go }) {
         const body = answer.markdown.replace(/^# .*\n+/, "");
         put(place, h("h1", { tabindex: -1 }, answer.id), blocks(body));
       } else {
-        put(place, h("h1", { tabindex: -1 }, "What can be found"), h("ul", { class: "catalogue" }, answer.findings.map((page) =>
-          h("li", {}, h("a", { href: `#/explain/${encodeURIComponent(page.id)}` }, page.id), h("span", {}, inline(page.title))))));
+        put(
+          place,
+          h("h1", { tabindex: -1 }, "What can be found"),
+          h(
+            "ul",
+            { class: "catalogue" },
+            answer.findings.map((page) =>
+              h(
+                "li",
+                {},
+                h("a", { href: `#/explain/${encodeURIComponent(page.id)}` }, page.id),
+                h("span", {}, inline(page.title)),
+              ),
+            ),
+          ),
+        );
       }
       place.querySelector("h1").focus({ preventScroll: true });
     } catch (error) {

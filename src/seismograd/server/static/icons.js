@@ -4,7 +4,10 @@ import { h, svg } from "./dom.js";
 
 const SHAPES = {
   critical: ["path", { d: "M8 1.2 14.8 8 8 14.8 1.2 8Z" }],
-  crashed: ["path", { d: "M3.6 2.2 8 6.6l4.4-4.4 1.4 1.4L9.4 8l4.4 4.4-1.4 1.4L8 9.4l-4.4 4.4-1.4-1.4L6.6 8 2.2 3.6Z" }],
+  crashed: [
+    "path",
+    { d: "M3.6 2.2 8 6.6l4.4-4.4 1.4 1.4L9.4 8l4.4 4.4-1.4 1.4L8 9.4l-4.4 4.4-1.4-1.4L6.6 8 2.2 3.6Z" },
+  ],
   warning: ["path", { d: "M8 1.6 15 14H1Z" }],
   info: ["circle", { cx: 8, cy: 8, r: 5.6 }],
   healthy: ["path", { d: "m6.3 12.9-4.6-4.6 1.5-1.5 3.1 3.1 6.5-6.5 1.5 1.5Z" }],
@@ -13,7 +16,11 @@ const SHAPES = {
 /** The sign of a status or a severity; words stand beside it. */
 export function sign(kind) {
   const [tag, shape] = SHAPES[kind] ?? SHAPES.info;
-  return svg("svg", { class: `sign is-${kind}`, viewBox: "0 0 16 16", width: 12, height: 12, "aria-hidden": "true" }, svg(tag, shape));
+  return svg(
+    "svg",
+    { class: `sign is-${kind}`, viewBox: "0 0 16 16", width: 12, height: 12, "aria-hidden": "true" },
+    svg(tag, shape),
+  );
 }
 
 /** A status as a word with its sign. */
@@ -33,7 +40,13 @@ export function stateDot(state) {
 export function spark(values, width = 120, height = 24) {
   const numbers = values.map((value) => (typeof value === "number" ? value : NaN));
   const finite = numbers.filter(Number.isFinite);
-  const drawing = svg("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" });
+  const drawing = svg("svg", {
+    class: "spark",
+    viewBox: `0 0 ${width} ${height}`,
+    width,
+    height,
+    "aria-hidden": "true",
+  });
   if (!finite.length) return drawing;
   const low = Math.min(...finite);
   const high = Math.max(...finite);
@@ -63,6 +76,11 @@ export function counts(findings) {
   const shown = ["critical", "warning", "info"].filter((severity) => findings?.[severity] > 0);
   const words = shown.map((severity) => `${findings[severity]} ${severity}`).join(", ");
   if (!shown.length) return h("span", { class: "counts is-none" }, "none");
-  return h("span", { class: "counts", "aria-label": words, title: words },
-    shown.map((severity) => h("span", { class: `count is-${severity}`, "aria-hidden": "true" }, sign(severity), String(findings[severity]))));
+  return h(
+    "span",
+    { class: "counts", "aria-label": words, title: words },
+    shown.map((severity) =>
+      h("span", { class: `count is-${severity}`, "aria-hidden": "true" }, sign(severity), String(findings[severity])),
+    ),
+  );
 }

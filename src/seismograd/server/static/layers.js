@@ -3,7 +3,7 @@
 import { get, Gone, runPath } from "./api.js";
 import { Chart, dragging, layoutOf, plotly, QUIET } from "./charts.js";
 import { choice, empty, failed, h, put, say, segments } from "./dom.js";
-import { label, number, real, whole } from "./format.js";
+import { label, many, number, real, whole } from "./format.js";
 import { append, none } from "./points.js";
 import { colourOf, colours, theme } from "./theme.js";
 
@@ -15,11 +15,19 @@ const EVERY = 2000; // milliseconds between two looks at a live run
 export function mountLayers(panel, context) {
   const { id, span, query, setQuery, server } = context;
   const { tables } = context.run;
-  const kinds = Object.keys(tables).filter((kind) => tables[kind].length)
+  const kinds = Object.keys(tables)
+    .filter((kind) => tables[kind].length)
     .sort((one, other) => place(one) - place(other) || one.localeCompare(other));
   if (!kinds.length) {
-    put(panel, empty("No layer has been read yet.",
-      context.run.level === "basic" ? "The level basic reads no layers: raise it to advanced." : "They are read on sampled steps."));
+    put(
+      panel,
+      empty(
+        "No layer has been read yet.",
+        context.run.level === "basic"
+          ? "The level basic reads no layers: raise it to advanced."
+          : "They are read on sampled steps.",
+      ),
+    );
     return { batch: () => Object.keys(context.run.tables).length && mountAgain(), reload: mountAgain };
   }
   let current = null;
@@ -45,7 +53,18 @@ export function mountLayers(panel, context) {
   const picked = h("h3", {});
   const own = new Chart({ title: "Curve of the layer", span, height: 170, head: picked });
   own.element.hidden = true;
-  put(panel, h("section", { class: "panel" }, h("header", { class: "panel-head" }, pickers), notice, h("div", { class: "heat-box" }, plot, tip), readout), own.element);
+  put(
+    panel,
+    h(
+      "section",
+      { class: "panel" },
+      h("header", { class: "panel-head" }, pickers),
+      notice,
+      h("div", { class: "heat-box" }, plot, tip),
+      readout,
+    ),
+    own.element,
+  );
 
   function columnOf(wanted) {
     const columns = tables[kind];
@@ -53,17 +72,39 @@ export function mountLayers(panel, context) {
   }
 
   function drawPickers() {
-    const scales = segments("Colour scale", [{ value: "linear", label: "lin" }, { value: "log", label: "log" }], isLog() ? "log" : "linear", (chosen) => {
-      scale = chosen;
-      scales.press(chosen);
-      draw();
-    });
+    const scales = segments(
+      "Colour scale",
+      [
+        { value: "linear", label: "lin" },
+        { value: "log", label: "log" },
+      ],
+      isLog() ? "log" : "linear",
+      (chosen) => {
+        scale = chosen;
+        scales.press(chosen);
+        draw();
+      },
+    );
     const layers = heat?.names.length
-      ? choice("Layer", [{ value: "", label: "choose a layer…" }, ...heat.names], layer ?? "", (name) => choose(name || null)) : null;
-    put(pickers,
-      choice("Kind of statistics", kinds, kind, (value) => { kind = value; column = columnOf(column); changed(); }),
-      choice("Measure", tables[kind], column, (value) => { column = value; changed(); }),
-      layers, h("span", { class: "grow" }), scales);
+      ? choice("Layer", [{ value: "", label: "choose a layer…" }, ...heat.names], layer ?? "", (name) =>
+          choose(name || null),
+        )
+      : null;
+    put(
+      pickers,
+      choice("Kind of statistics", kinds, kind, (value) => {
+        kind = value;
+        column = columnOf(column);
+        changed();
+      }),
+      choice("Measure", tables[kind], column, (value) => {
+        column = value;
+        changed();
+      }),
+      layers,
+      h("span", { class: "grow" }),
+      scales,
+    );
   }
 
   function changed() {
@@ -84,11 +125,19 @@ export function mountLayers(panel, context) {
     asking = new AbortController();
     const { signal } = asking;
     try {
-      const answer = await get(runPath(id, "heat"), { kind, column, ...span.query(), samples: samples(), rank: context.rank }, signal);
+      const answer = await get(
+        runPath(id, "heat"),
+        { kind, column, ...span.query(), samples: samples(), rank: context.rank },
+        signal,
+      );
       if (signal.aborted || gone) return;
       heat = { ...answer, values: answer.values.map((row) => row.map(real)) };
       if (layer !== null && !heat.names.includes(layer)) layer = null;
-      put(notice, !heat.steps.length && empty("Nothing was read in these steps.", "Layers are read on sampled steps: look at a wider span."));
+      put(
+        notice,
+        !heat.steps.length &&
+          empty("Nothing was read in these steps.", "Layers are read on sampled steps: look at a wider span."),
+      );
       drawPickers();
       draw();
     } catch (error) {
@@ -114,24 +163,71 @@ export function mountLayers(panel, context) {
     layout.margin = { l: 8, r: 8, t: 8, b: 26 };
     Object.assign(layout.xaxis, { range: edges(heat.steps, span.range()), showgrid: false });
     Object.assign(layout.yaxis, {
-      autorange: false, range: [heat.names.length - 0.5, -0.5], fixedrange: true, showgrid: false, showticklabels: wide, automargin: true,
-      tickmode: "array", tickvals: ticks, ticktext: ticks.map((at) => label(heat.names[at], 30)),
+      autorange: false,
+      range: [heat.names.length - 0.5, -0.5],
+      fixedrange: true,
+      showgrid: false,
+      showticklabels: wide,
+      automargin: true,
+      tickmode: "array",
+      tickvals: ticks,
+      ticktext: ticks.map((at) => label(heat.names[at], 30)),
     });
     layout.dragmode = dragging();
     layout.hovermode = "closest";
     layout.plot_bgcolor = behind;
     const at = layer === null ? -1 : heat.names.indexOf(layer);
-    layout.shapes = at < 0 ? [] : [{ type: "rect", xref: "paper", x0: 0, x1: 1, y0: at - 0.5, y1: at + 0.5, line: { color: text, width: 1.5 } }];
-    const base = { type: "heatmap", x: heat.steps, y: heat.names.map((_, place_) => place_), hoverinfo: "none", xgap: 0, ygap: heat.names.length < 60 ? 1 : 0 };
+    layout.shapes =
+      at < 0
+        ? []
+        : [
+            {
+              type: "rect",
+              xref: "paper",
+              x0: 0,
+              x1: 1,
+              y0: at - 0.5,
+              y1: at + 0.5,
+              line: { color: text, width: 1.5 },
+            },
+          ];
+    const base = {
+      type: "heatmap",
+      x: heat.steps,
+      y: heat.names.map((_, row) => row),
+      hoverinfo: "none",
+      xgap: 0,
+      ygap: heat.names.length < 60 ? 1 : 0,
+    };
     const bad = heat.values.map((row) => row.map((value) => (value === Infinity || value === -Infinity ? 1 : null)));
-    Plotly.react(plot, [
-      { ...base, z, colorscale: "Viridis", showscale: wide, colorbar: bar(log, muted) },
-      { ...base, z: bad, colorscale: [[0, critical], [1, critical]], showscale: false },
-    ], layout, QUIET);
+    Plotly.react(
+      plot,
+      [
+        { ...base, z, colorscale: "Viridis", showscale: wide, colorbar: bar(log, muted) },
+        {
+          ...base,
+          z: bad,
+          colorscale: [
+            [0, critical],
+            [1, critical],
+          ],
+          showscale: false,
+        },
+      ],
+      layout,
+      QUIET,
+    );
     if (!drawn) listen();
     const badly = bad.flat().filter(Boolean).length;
-    say(readout, `${whole(heat.names.length)} layers, ${whole(heat.steps.length)} samples${badly ? `, ${whole(badly)} not finite (marked)` : ""}. Click a layer for its curve.`);
-    plot.setAttribute("aria-label", `${kind} ${column} of ${heat.names.length} layers over steps ${span.range().join(" to ")}. Up and down choose a layer.`);
+    const marked = badly ? `, ${whole(badly)} not finite (marked)` : "";
+    say(
+      readout,
+      `${many(heat.names.length, "layer")}, ${many(heat.steps.length, "sample")}${marked}. Click a layer for its curve.`,
+    );
+    plot.setAttribute(
+      "aria-label",
+      `${kind} ${column} of layers over steps ${span.range().join(" to ")}. Up and down choose a layer.`,
+    );
     drawLayer();
   }
 
@@ -151,7 +247,8 @@ export function mountLayers(panel, context) {
       tip.hidden = false;
       const box = plot.getBoundingClientRect();
       const left = Math.min(Math.max(4, event.clientX - box.left + 14), box.width - tip.offsetWidth - 4);
-      tip.style.transform = `translate(${Math.round(Math.max(4, left))}px, ${Math.round(event.clientY - box.top + 16)}px)`;
+      const top = event.clientY - box.top + 16;
+      tip.style.transform = `translate(${Math.round(Math.max(4, left))}px, ${Math.round(top)}px)`;
     });
     plot.on("plotly_unhover", () => {
       tip.hidden = true;
@@ -175,21 +272,33 @@ export function mountLayers(panel, context) {
     const median = heat.steps.map((_, step) => middle(heat.values.map((row) => row[step]).filter(Number.isFinite)));
     const curve = (values) => {
       const there = heat.steps.map((_, step) => step).filter((step) => !Number.isNaN(values[step]));
-      return append(none(), there.map((step) => heat.steps[step]), there.map((step) => values[step]));
+      return append(
+        none(),
+        there.map((step) => heat.steps[step]),
+        there.map((step) => values[step]),
+      );
     };
-    own.show([
-      { name: layer, points: curve(heat.values[at]), colour: colourOf(0) },
-      { name: "median of all layers", points: curve(median), colour: colours().muted, dash: true },
-    ], context.findings.map(({ step, severity }) => ({ step, severity })));
+    own.show(
+      [
+        { name: layer, points: curve(heat.values[at]), colour: colourOf(0) },
+        { name: "median of all layers", points: curve(median), colour: colours().muted, dash: true },
+      ],
+      context.findings.map(({ step, severity }) => ({ step, severity })),
+    );
   }
 
   plot.addEventListener("keydown", (event) => {
     if (!heat || event.ctrlKey || event.metaKey || event.altKey) return;
     const at = layer === null ? -1 : heat.names.indexOf(layer);
     const acts = {
-      ArrowDown: () => choose(heat.names[Math.min(heat.names.length - 1, at + 1)]), ArrowUp: () => choose(heat.names[Math.max(0, at - 1)]),
-      "+": () => span.zoom(0.5), "=": () => span.zoom(0.5), "-": () => span.zoom(2), "0": () => span.all(),
-      ArrowLeft: () => span.pan(-0.25), ArrowRight: () => span.pan(0.25),
+      ArrowDown: () => choose(heat.names[Math.min(heat.names.length - 1, at + 1)]),
+      ArrowUp: () => choose(heat.names[Math.max(0, at - 1)]),
+      "+": () => span.zoom(0.5),
+      "=": () => span.zoom(0.5),
+      "-": () => span.zoom(2),
+      0: () => span.all(),
+      ArrowLeft: () => span.pan(-0.25),
+      ArrowRight: () => span.pan(0.25),
     };
     if (!acts[event.key]) return;
     event.preventDefault();
@@ -232,12 +341,14 @@ function place(kind) {
 function cells(values, log) {
   if (!log) return values.map((row) => row.map((value) => (Number.isFinite(value) ? value : null)));
   let lowest = 0;
-  const made = values.map((row) => row.map((value) => {
-    if (!Number.isFinite(value) || value === 0) return value === 0 ? -Infinity : null;
-    const size = Math.log10(Math.abs(value));
-    lowest = Math.min(lowest, size);
-    return size;
-  }));
+  const made = values.map((row) =>
+    row.map((value) => {
+      if (!Number.isFinite(value) || value === 0) return value === 0 ? -Infinity : null;
+      const size = Math.log10(Math.abs(value));
+      lowest = Math.min(lowest, size);
+      return size;
+    }),
+  );
   return made.map((row) => row.map((size) => (size === -Infinity ? lowest : size)));
 }
 
@@ -248,7 +359,15 @@ function shown(value) {
 
 /** The legend of the colours. */
 function bar(log, muted) {
-  const common = { thickness: 10, outlinewidth: 0, tickfont: { size: 10, color: muted }, len: 1, y: 0.5, xpad: 4, nticks: 6 };
+  const common = {
+    thickness: 10,
+    outlinewidth: 0,
+    tickfont: { size: 10, color: muted },
+    len: 1,
+    y: 0.5,
+    xpad: 4,
+    nticks: 6,
+  };
   if (!log) return common;
   return { ...common, tickprefix: "10<sup>", ticksuffix: "</sup>", tickformat: ".2~g" };
 }

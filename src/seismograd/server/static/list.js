@@ -6,6 +6,7 @@ import { ago, dated, duration, many, moment, whole } from "./format.js";
 import { counts, spark, stateDot, statusChip } from "./icons.js";
 
 const PAGE = 50;
+const MOST = 200; // in one answer
 const EVERY = 1500; // milliseconds between two looks
 
 export function mountList(root, { query, setQuery, server }) {
@@ -17,22 +18,75 @@ export function mountList(root, { query, setQuery, server }) {
   let asked = 0;
 
   const search = h("input", {
-    type: "search", id: "search", placeholder: "Search runs", "aria-label": "Search runs", value: filter.text, autocomplete: "off", spellcheck: "false",
+    type: "search",
+    id: "search",
+    placeholder: "Search runs",
+    "aria-label": "Search runs",
+    value: filter.text,
+    autocomplete: "off",
+    spellcheck: "false",
     on: { input: () => change({ text: search.value.trim() }) },
   });
   const any = (word) => [{ value: "", label: word }];
-  const status = choice("Status", [...any("any status"), "healthy", "warning", "critical", "crashed"], filter.status, (value) => change({ status: value }));
-  const state = choice("State", [...any("any state"), "live", "ended", "lost"], filter.state, (value) => change({ state: value }));
+  const status = choice(
+    "Status",
+    [...any("any status"), "healthy", "warning", "critical", "crashed"],
+    filter.status,
+    (value) => change({ status: value }),
+  );
+  const state = choice("State", [...any("any state"), "live", "ended", "lost"], filter.state, (value) =>
+    change({ state: value }),
+  );
   const total = h("span", { class: "muted", role: "status" });
   const body = h("tbody", {});
-  const table = h("table", { class: "runs", hidden: true },
-    h("thead", {}, h("tr", {}, ["Status", "Run", "Loss", "Steps", "Findings", "Level", "Started", "Took"].map((title) => h("th", { scope: "col" }, title)))),
-    body);
-  const more = h("button", { type: "button", class: "more", hidden: true, on: { click: () => { limit += PAGE; look(); } } }, "Show more");
+  const table = h(
+    "table",
+    { class: "runs", hidden: true },
+    h(
+      "thead",
+      {},
+      h(
+        "tr",
+        {},
+        ["Status", "Run", "Loss", "Steps", "Findings", "Level", "Started", "Took"].map((title) =>
+          h("th", { scope: "col" }, title),
+        ),
+      ),
+    ),
+    body,
+  );
+  const more = h(
+    "button",
+    {
+      type: "button",
+      class: "more",
+      hidden: true,
+      on: {
+        click: () => {
+          limit += PAGE;
+          look();
+        },
+      },
+    },
+    "Show more",
+  );
   const notice = h("div", {});
-  put(root,
-    h("div", { class: "bar" }, h("h1", { tabindex: -1 }, "Runs"), total, h("span", { class: "grow" }), search, status, state),
-    notice, table, h("div", { class: "center" }, more));
+  put(
+    root,
+    h(
+      "div",
+      { class: "bar" },
+      h("h1", { tabindex: -1 }, "Runs"),
+      total,
+      h("span", { class: "grow" }),
+      search,
+      status,
+      state,
+    ),
+    notice,
+    table,
+    h("div", { class: "center" }, more),
+  );
 
   function change(part) {
     Object.assign(filter, part);
@@ -45,9 +99,13 @@ export function mountList(root, { query, setQuery, server }) {
     clearTimeout(timer);
     const mine = ++asked;
     try {
-      const answer = await get("/api/runs", { ...filter, limit, offset: 0 });
-      if (left || mine !== asked) return;
-      show(answer);
+      const pages = [];
+      for (let offset = 0; offset < limit; offset += MOST) {
+        pages.push(await get("/api/runs", { ...filter, limit: Math.min(MOST, limit - offset), offset }));
+        if (left || mine !== asked) return;
+        if (offset + MOST >= pages[0].total) break;
+      }
+      show({ runs: pages.flatMap((page) => page.runs), total: pages[0].total });
     } catch (error) {
       if (left || mine !== asked || error instanceof Gone) return;
       put(notice, failed(error, look));
@@ -61,8 +119,21 @@ export function mountList(root, { query, setQuery, server }) {
     table.hidden = !runs.length;
     more.hidden = runs.length >= count;
     if (runs.length) put(notice);
-    else if (filtered) put(notice, empty("No run is like that.", h("button", { type: "button", on: { click: clear } }, "Show all runs")));
-    else put(notice, empty("No run yet.", h("code", { class: "command" }, "seismograd run train.py"), "It appears here as soon as it makes its first step.", h("span", { class: "muted" }, server.store ?? "")));
+    else if (filtered)
+      put(
+        notice,
+        empty("No run is like that.", h("button", { type: "button", on: { click: clear } }, "Show all runs")),
+      );
+    else
+      put(
+        notice,
+        empty(
+          "No run yet.",
+          h("code", { class: "command" }, "seismograd run train.py"),
+          "It appears here as soon as it makes its first step.",
+          h("span", { class: "muted" }, server.store ?? ""),
+        ),
+      );
     const next = new Map();
     for (const run of runs) {
       const row = rows.get(run.id) ?? newRow(run);
@@ -70,7 +141,8 @@ export function mountList(root, { query, setQuery, server }) {
       next.set(run.id, row);
     }
     const order = [...next.values()].map((row) => row.element);
-    if (order.length !== body.children.length || order.some((element, at) => body.children[at] !== element)) reorder(order);
+    if (order.length !== body.children.length || order.some((element, at) => body.children[at] !== element))
+      reorder(order);
     rows = next;
     if (![...body.children].some((element) => element.querySelector("a").tabIndex === 0)) select(0, false);
     document.title = liveTitle(runs);
@@ -113,9 +185,8 @@ export function mountList(root, { query, setQuery, server }) {
       search.select();
     } else if (event.key === "Enter" && inSearch) {
       links[0]?.click();
-    } else if (event.key === "Escape") {
-      if (search.value || status.value || state.value) clear();
-      else if (inSearch) select(0);
+    } else if (event.key === "Escape" && (search.value || status.value || state.value)) {
+      clear();
     }
   }
 
@@ -144,10 +215,28 @@ function liveTitle(runs) {
 function newRow(run) {
   const cell = (name, ...children) => h("td", { class: `c-${name}` }, ...children);
   const link = h("a", { href: `#/run/${encodeURIComponent(run.id)}`, tabindex: -1 });
-  const parts = Object.fromEntries(["status", "loss", "steps", "findings", "level", "started", "took"].map((name) => [name, cell(name)]));
+  const parts = Object.fromEntries(
+    ["status", "loss", "steps", "findings", "level", "started", "took"].map((name) => [name, cell(name)]),
+  );
   const state = h("span", {});
-  const element = h("tr", { on: { click: (event) => { if (!event.target.closest("a")) link.click(); } } },
-    parts.status, cell("run", h("div", {}, link, state), h("span", { class: "id" }, run.id)), parts.loss, parts.steps, parts.findings, parts.level, parts.started, parts.took);
+  const element = h(
+    "tr",
+    {
+      on: {
+        click: (event) => {
+          if (!event.target.closest("a")) link.click();
+        },
+      },
+    },
+    parts.status,
+    cell("run", h("div", {}, link, state), h("span", { class: "id" }, run.id)),
+    parts.loss,
+    parts.steps,
+    parts.findings,
+    parts.level,
+    parts.started,
+    parts.took,
+  );
   return { element, link, state, parts, shown: "" };
 }
 
@@ -160,11 +249,24 @@ function refresh(row, run) {
   row.parts.started.title = dated(started);
   const end = run.state === "ended" ? ended?.getTime() : run.state === "live" ? now : NaN;
   say(row.parts.took, started && end ? duration((end - started.getTime()) / 1000) : "–");
-  const shown = JSON.stringify([run.name, run.status, run.state, run.steps, run.level, run.findings, run.spark, run.ranks]);
+  const shown = JSON.stringify([
+    run.name,
+    run.status,
+    run.state,
+    run.steps,
+    run.level,
+    run.findings,
+    run.spark,
+    run.ranks,
+  ]);
   if (shown === row.shown) return;
   row.shown = shown;
   say(row.link, run.name || run.id);
-  put(row.state, run.state === "ended" ? null : stateDot(run.state), run.ranks?.length > 1 && h("span", { class: "tag" }, `${run.ranks.length} ranks`));
+  put(
+    row.state,
+    run.state === "ended" ? null : stateDot(run.state),
+    run.ranks?.length > 1 && h("span", { class: "tag" }, `${run.ranks.length} ranks`),
+  );
   put(row.parts.status, statusChip(run.status));
   put(row.parts.loss, spark(run.spark ?? []));
   say(row.parts.steps, whole(run.steps));

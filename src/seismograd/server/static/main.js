@@ -62,17 +62,29 @@ function isTyping(target) {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || document.querySelector("dialog[open]")) return;
+  if (
+    event.ctrlKey ||
+    event.metaKey ||
+    event.altKey ||
+    event.defaultPrevented ||
+    document.querySelector("dialog[open]")
+  )
+    return;
   const typing = isTyping(event.target);
   if (event.key === "?" && !typing) {
     keysDialog.showModal();
     return;
   }
-  if (typing && !["Escape", "Enter", "ArrowDown"].includes(event.key)) return;
-  if (typing && event.key === "Escape" && !event.target.closest(".bar input")) {
-    event.target.blur();
+  if (typing && event.key === "Escape") {
+    if (event.target.type === "search" && event.target.value) {
+      event.target.value = "";
+      event.target.dispatchEvent(new Event("input"));
+    } else {
+      event.target.blur();
+    }
     return;
   }
+  if (typing && !["Enter", "ArrowDown"].includes(event.key)) return;
   view?.keys?.(event);
 });
 
@@ -83,7 +95,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 document.getElementById("show-keys").addEventListener("click", () => keysDialog.showModal());
 
-// -- the server is gone ------------------------------------------------------------------------------------------------
+// -- the server is gone -----------------------------------------------------------------------------------------------
 
 let counting = 0;
 connection.addEventListener("gone", ({ detail }) => {
@@ -105,32 +117,33 @@ connection.addEventListener("back", () => {
   put(banner);
 });
 
-// -- the token ---------------------------------------------------------------------------------------------------------
+// -- the token --------------------------------------------------------------------------------------------------------
 
-door.ask = () => new Promise((resolve) => {
-  const form = tokenDialog.querySelector("form");
-  const input = tokenDialog.querySelector("input");
-  const wrong = tokenDialog.querySelector(".wrong");
-  say(wrong, "");
-  form.onsubmit = async (event) => {
-    event.preventDefault();
-    try {
-      if (await login(input.value.trim())) {
-        input.value = "";
-        tokenDialog.close();
-        resolve();
-        return;
+door.ask = () =>
+  new Promise((resolve) => {
+    const form = tokenDialog.querySelector("form");
+    const input = tokenDialog.querySelector("input");
+    const wrong = tokenDialog.querySelector(".wrong");
+    say(wrong, "");
+    form.onsubmit = async (event) => {
+      event.preventDefault();
+      try {
+        if (await login(input.value.trim())) {
+          input.value = "";
+          tokenDialog.close();
+          resolve();
+          return;
+        }
+        say(wrong, "That is not the token. It was printed when seismograd ui started.");
+      } catch {
+        say(wrong, "The server does not answer.");
       }
-      say(wrong, "That is not the token. It was printed when seismograd ui started.");
-    } catch {
-      say(wrong, "The server does not answer.");
-    }
-    input.select();
-  };
-  tokenDialog.oncancel = (event) => event.preventDefault();
-  if (!tokenDialog.open) tokenDialog.showModal();
-  input.focus();
-});
+      input.select();
+    };
+    tokenDialog.oncancel = (event) => event.preventDefault();
+    if (!tokenDialog.open) tokenDialog.showModal();
+    input.focus();
+  });
 
 async function begin() {
   try {

@@ -4,11 +4,14 @@ import { h } from "./dom.js";
 
 /** `code` and **bold** in a line of text. */
 export function inline(text) {
-  return String(text).split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/).filter(Boolean).map((part) => {
-    if (part.length > 2 && part.startsWith("`") && part.endsWith("`")) return h("code", {}, part.slice(1, -1));
-    if (part.length > 4 && part.startsWith("**") && part.endsWith("**")) return h("b", {}, part.slice(2, -2));
-    return document.createTextNode(part);
-  });
+  return String(text)
+    .split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/)
+    .filter(Boolean)
+    .map((part) => {
+      if (part.length > 2 && part.startsWith("`") && part.endsWith("`")) return h("code", {}, part.slice(1, -1));
+      if (part.length > 4 && part.startsWith("**") && part.endsWith("**")) return h("b", {}, part.slice(2, -2));
+      return document.createTextNode(part);
+    });
 }
 
 /** Headings, paragraphs, lists, quotes and code. */
@@ -29,20 +32,43 @@ export function blocks(text) {
       made.push(h(`h${Math.min(4, depth + 1)}`, {}, inline(line.slice(depth + 1))));
       at += 1;
     } else if (/^(    |\t)/.test(line)) {
-      const taken = while_(lines, at, (each) => /^(    |\t)/.test(each) || !each.trim());
-      made.push(h("pre", { class: "code" }, h("code", {}, taken.map((each) => each.slice(4)).join("\n").trimEnd())));
+      const taken = taking(lines, at, (each) => /^(    |\t)/.test(each) || !each.trim());
+      made.push(
+        h(
+          "pre",
+          { class: "code" },
+          h(
+            "code",
+            {},
+            taken
+              .map((each) => each.slice(4))
+              .join("\n")
+              .trimEnd(),
+          ),
+        ),
+      );
       at += taken.length;
     } else if (/^([-*]|\d+\.) /.test(line)) {
-      const taken = while_(lines, at, (each, place) => place === at || (each.trim() && (/^([-*]|\d+\.) /.test(each) || /^\s/.test(each))));
+      const taken = taking(
+        lines,
+        at,
+        (each, place) => place === at || (each.trim() && (/^([-*]|\d+\.) /.test(each) || /^\s/.test(each))),
+      );
       const items = [];
       for (const each of taken) {
         if (/^([-*]|\d+\.) /.test(each)) items.push(each.replace(/^([-*]|\d+\.) /, ""));
         else items[items.length - 1] += ` ${each.trim()}`;
       }
-      made.push(h(/^\d/.test(line) ? "ol" : "ul", {}, items.map((item) => h("li", {}, inline(item)))));
+      made.push(
+        h(
+          /^\d/.test(line) ? "ol" : "ul",
+          {},
+          items.map((item) => h("li", {}, inline(item))),
+        ),
+      );
       at += taken.length;
     } else {
-      const taken = while_(lines, at, (each) => each.trim() && !/^(#{1,4} |```)/.test(each));
+      const taken = taking(lines, at, (each) => each.trim() && !/^(#{1,4} |```)/.test(each));
       made.push(h("p", {}, inline(taken.map((each) => each.trim()).join(" "))));
       at += taken.length;
     }
@@ -50,7 +76,7 @@ export function blocks(text) {
   return made;
 }
 
-function while_(lines, from, holds) {
+function taking(lines, from, holds) {
   let to = from;
   while (to < lines.length && (to === from || holds(lines[to], to))) to += 1;
   return lines.slice(from, to);

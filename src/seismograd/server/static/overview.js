@@ -13,7 +13,10 @@ const CHARTS = [
   { title: "Learning rate", has: (name) => /^lr\/\d+$/.test(name), height: 110, zero: true },
 ];
 const MOST_CURVES = 6; // in one chart; others can be chosen
-const UNITS = [["time/", "seconds"], ["memory/", "bytes"]];
+const UNITS = [
+  ["time/", "seconds"],
+  ["memory/", "bytes"],
+];
 
 export function unitOf(name) {
   return UNITS.find(([prefix]) => name.startsWith(prefix))?.[1] ?? null;
@@ -21,7 +24,10 @@ export function unitOf(name) {
 
 /** Loss first, then validation; groups by number. */
 function ordered(names) {
-  return [...names].sort((one, other) => one.startsWith("val") - other.startsWith("val") || one.localeCompare(other, "en", { numeric: true }));
+  return [...names].sort(
+    (one, other) =>
+      one.startsWith("val") - other.startsWith("val") || one.localeCompare(other, "en", { numeric: true }),
+  );
 }
 
 export function mountOverview(panel, context) {
@@ -39,11 +45,17 @@ export function mountOverview(panel, context) {
   put(panel, layout);
 
   const curves = new Curves({
-    id, span, rank: context.rank, points: () => resolution(grid), changed: draw, failed: (error) => put(grid, failed(error, build)),
+    id,
+    span,
+    rank: context.rank,
+    points: () => resolution(grid),
+    changed: draw,
+    failed: (error) => put(grid, failed(error, build)),
   });
 
   /** The charts that the names of this run ask for. */
   function build() {
+    if (gone || !window.Plotly) return;
     const { names } = context.run;
     known = names.join("\n");
     for (const { chart } of charts) chart.dispose();
@@ -55,10 +67,24 @@ export function mountOverview(panel, context) {
     const rest = names.filter((name) => !charts.some((each) => each.names.includes(name)));
     for (const name of chosen.filter((each) => names.includes(each))) charts.push(chosenChart(name, rest));
     const free = rest.filter((name) => !chosen.includes(name));
-    const adding = free.length > 0 && chosen.length < 8 && h("div", { class: "add" }, choice("Add a chart", [
-      { value: "", label: "Add a chart…" }, ...free,
-    ], "", (name) => name && choose([...chosen, name])));
-    put(grid, charts.map(({ chart }) => chart.element), adding);
+    const adding =
+      free.length > 0 &&
+      chosen.length < 8 &&
+      h(
+        "div",
+        { class: "add" },
+        choice(
+          "Add a chart",
+          [{ value: "", label: "Add a chart…" }, ...free],
+          "",
+          (name) => name && choose([...chosen, name]),
+        ),
+      );
+    put(
+      grid,
+      charts.map(({ chart }) => chart.element),
+      adding,
+    );
     if (!charts.length) put(grid, h("p", { class: "muted" }, "No value has been read yet."));
     const wanted = [...new Set(charts.flatMap((each) => each.names))];
     context.watch(wanted);
@@ -67,9 +93,24 @@ export function mountOverview(panel, context) {
 
   function chosenChart(name, rest) {
     const others = rest.filter((each) => each === name || !chosen.includes(each));
-    const head = h("span", { class: "chosen" },
-      choice("Scalar of this chart", others, name, (next) => choose(chosen.map((each) => (each === name ? next : each)))),
-      h("button", { type: "button", class: "quiet", "aria-label": "Remove this chart", title: "Remove this chart", on: { click: () => choose(chosen.filter((each) => each !== name)) } }, "×"));
+    const head = h(
+      "span",
+      { class: "chosen" },
+      choice("Scalar of this chart", others, name, (next) =>
+        choose(chosen.map((each) => (each === name ? next : each))),
+      ),
+      h(
+        "button",
+        {
+          type: "button",
+          class: "quiet",
+          "aria-label": "Remove this chart",
+          title: "Remove this chart",
+          on: { click: () => choose(chosen.filter((each) => each !== name)) },
+        },
+        "×",
+      ),
+    );
     return { chart: new Chart({ title: name, span, height: 150, unit: unitOf(name), head }), names: [name] };
   }
 
@@ -98,21 +139,26 @@ export function mountOverview(panel, context) {
     const next = new Map();
     for (const story of trees) {
       const key = keyOf(story.finding);
-      const text = JSON.stringify(story, (name, value) => (name === "count" || name === "last_step" ? undefined : value));
+      const text = JSON.stringify(story, (name, value) =>
+        name === "count" || name === "last_step" ? undefined : value,
+      );
       const before = cards.get(key);
-      const made = before?.text === text ? before : { text, element: made_(story, key, before?.element) };
+      const made = before?.text === text ? before : { text, element: newCard(story, key, before?.element) };
       say(made.element.querySelector(".when"), steps(story.finding));
       next.set(key, made);
     }
     cards = next;
     const order = [...next.values()].map(({ element }) => element);
-    if (order.length !== list.children.length || order.some((element, at) => list.children[at] !== element)) put(list, order);
+    if (order.length !== list.children.length || order.some((element, at) => list.children[at] !== element))
+      put(list, order);
   }
 
   /** A card; what was unfolded in its forerunner stays so. */
-  function made_(story, key, before) {
+  function newCard(story, key, before) {
     const element = card(story, { ranks: context.run.ranks.length, show, fresh: context.newest?.has(key) });
-    const open = new Set([...(before?.querySelectorAll("details[open] > summary") ?? [])].map((summary) => summary.textContent));
+    const open = new Set(
+      [...(before?.querySelectorAll("details[open] > summary") ?? [])].map((summary) => summary.textContent),
+    );
     for (const details of element.querySelectorAll("details")) details.open = open.has(details.firstChild.textContent);
     return element;
   }
@@ -126,23 +172,30 @@ export function mountOverview(panel, context) {
   }
 
   drawFindings();
-  plotly(server.plotly).then(() => !gone && build(), (error) => put(grid, failed(error, () => mountOverview(panel, context))));
+  plotly(server.plotly).then(
+    () => !gone && build(),
+    (error) =>
+      put(
+        grid,
+        failed(error, () => mountOverview(panel, context)),
+      ),
+  );
 
   return {
     change: () => curves.ask(),
     reload() {
       drawFindings();
-      build();
+      if (context.run.names.join("\n") === known) curves.ask();
+      else build();
     },
     found() {
       drawFindings();
-      if (context.run.names.join("\n") !== known) build();
-      else draw(curves.names);
+      if (context.run.names.join("\n") === known) draw(curves.names);
+      else build();
     },
     batch(data) {
       curves.append(data.series);
       for (const { chart } of charts) chart.redraw();
-      if (context.run.names.join("\n") !== known) build();
     },
     leave() {
       gone = true;

@@ -5,7 +5,7 @@ import { real } from "./format.js";
 /** More are merged two by two until the server's own thinning arrives. */
 export const MOST = 2400;
 
-/** Columns of a curve: first and last step of each point, its lowest, highest and mean value, how many, how many not finite. */
+/** Columns of a curve: of each point its first and last step, its values, how many they are, how many not finite. */
 export function fromServer(series) {
   const last = series.last.map(real);
   return {

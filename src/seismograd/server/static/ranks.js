@@ -17,7 +17,8 @@ export function mountRanks(panel, context) {
   const { id, span, server } = context;
   const { names } = context.run;
   const shown = FIRST.filter((name) => names.includes(name));
-  if (!shown.includes("loss") && names.some((name) => name.startsWith("loss"))) shown.unshift(names.find((name) => name.startsWith("loss")));
+  if (!shown.includes("loss") && names.some((name) => name.startsWith("loss")))
+    shown.unshift(names.find((name) => name.startsWith("loss")));
   let charts = [];
   let ranks = {};
   let timer = 0;
@@ -26,18 +27,31 @@ export function mountRanks(panel, context) {
   const table = h("div", { class: "scroll" });
   const grid = h("div", { class: "charts two" });
   const notice = h("div", {});
-  put(panel, notice, h("section", { class: "panel" }, h("header", { class: "panel-head" }, h("h3", {}, "Newest values")), table), grid);
+  put(
+    panel,
+    notice,
+    h("section", { class: "panel" }, h("header", { class: "panel-head" }, h("h3", {}, "Newest values")), table),
+    grid,
+  );
 
   function build() {
     for (const { chart } of charts) chart.dispose();
     charts = shown.map((name) => ({ name, chart: new Chart({ title: name, span, height: 190, unit: unitOf(name) }) }));
     const free = names.filter((name) => !shown.includes(name));
-    put(grid, charts.map(({ chart }) => chart.element),
-      free.length > 0 && h("div", { class: "add" }, choice("Add a chart", [{ value: "", label: "Add a chart…" }, ...free], "", (name) => {
-        if (!name) return;
-        shown.push(name);
-        build();
-      })));
+    put(
+      grid,
+      charts.map(({ chart }) => chart.element),
+      free.length > 0 &&
+        h(
+          "div",
+          { class: "add" },
+          choice("Add a chart", [{ value: "", label: "Add a chart…" }, ...free], "", (name) => {
+            if (!name) return;
+            shown.push(name);
+            build();
+          }),
+        ),
+    );
     ask();
   }
 
@@ -63,27 +77,68 @@ export function mountRanks(panel, context) {
     const order = Object.keys(ranks).sort((one, other) => Number(one) - Number(other));
     const of = (rank, name) => (ranks[rank][name] ? fromServer(ranks[rank][name]) : none());
     for (const { name, chart } of charts) {
-      chart.show(order.map((rank, at) => ({ name: `rank ${rank}`, points: of(rank, name), colour: colourOf(at), dash: at >= 7 })), marks());
+      chart.show(
+        order.map((rank, at) => ({
+          name: `rank ${rank}`,
+          points: of(rank, name),
+          colour: colourOf(at),
+          dash: at >= 7,
+        })),
+        marks(),
+      );
     }
     const found = (rank) => {
       const own = context.findings.filter((finding) => String(finding.rank) === rank);
-      return counts(Object.fromEntries(["critical", "warning", "info"].map((each) => [each, own.filter(({ severity }) => severity === each).length])));
+      return counts(
+        Object.fromEntries(
+          ["critical", "warning", "info"].map((each) => [each, own.filter(({ severity }) => severity === each).length]),
+        ),
+      );
     };
-    put(table, h("table", { class: "facts-table" },
-      h("thead", {}, h("tr", {}, ["rank", "step", ...shown, "findings"].map((title) => h("th", { scope: "col" }, title)))),
-      h("tbody", {}, order.map((rank) => {
-        const all = shown.map((name) => of(rank, name));
-        const step = Math.max(-1, ...all.map((points) => points.steps.at(-1) ?? -1));
-        return h("tr", {}, h("th", { scope: "row" }, rank), h("td", {}, step < 0 ? "–" : whole(step)),
-          all.map((points, at) => h("td", {}, latest(points) === undefined ? "–" : valued(latest(points), unitOf(shown[at])))), h("td", {}, found(rank)));
-      }))));
+    put(
+      table,
+      h(
+        "table",
+        { class: "facts-table" },
+        h(
+          "thead",
+          {},
+          h(
+            "tr",
+            {},
+            ["rank", "step", ...shown, "findings"].map((title) => h("th", { scope: "col" }, title)),
+          ),
+        ),
+        h(
+          "tbody",
+          {},
+          order.map((rank) => {
+            const all = shown.map((name) => of(rank, name));
+            const step = Math.max(-1, ...all.map((points) => points.steps.at(-1) ?? -1));
+            return h(
+              "tr",
+              {},
+              h("th", { scope: "row" }, rank),
+              h("td", {}, step < 0 ? "–" : whole(step)),
+              all.map((points, at) =>
+                h("td", {}, latest(points) === undefined ? "–" : valued(latest(points), unitOf(shown[at]))),
+              ),
+              h("td", {}, found(rank)),
+            );
+          }),
+        ),
+      ),
+    );
   }
 
   function marks() {
     return context.findings.map(({ step, severity }) => ({ step, severity }));
   }
 
-  plotly(server.plotly).then(() => !gone && build(), (error) => put(notice, failed(error)));
+  plotly(server.plotly).then(
+    () => !gone && build(),
+    (error) => put(notice, failed(error)),
+  );
   return {
     change: ask,
     reload: ask,

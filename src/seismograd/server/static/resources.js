@@ -24,48 +24,97 @@ export function mountResources(panel, context) {
   let gone = false;
   let timer = 0;
   const charts = [];
-  const add = (title, own, options) => own.length && charts.push({ chart: new Chart({ title, span, ...options }), names: own });
+  const add = (title, own, options) =>
+    own.length && charts.push({ chart: new Chart({ title, span, ...options }), names: own });
   add("Time of a step by phase", phases, { height: 240, unit: "seconds", stacked: true });
   add("Memory", memory, { height: 220, unit: "bytes", zero: true });
   add("Other times", others, { height: 180, unit: "seconds" });
   const shares = h("div", { class: "shares" });
-  const grid = h("div", { class: "charts" }, charts.map(({ chart }) => chart.element));
+  const grid = h(
+    "div",
+    { class: "charts" },
+    charts.map(({ chart }) => chart.element),
+  );
   const wanted = charts.flatMap((each) => each.names);
-  put(panel, phases.length > 0 && h("section", { class: "panel" }, h("header", { class: "panel-head" }, h("h3", {}, "Mean of the steps read in view")), shares), grid);
+  put(
+    panel,
+    phases.length > 0 &&
+      h(
+        "section",
+        { class: "panel" },
+        h("header", { class: "panel-head" }, h("h3", {}, "Mean of the steps read in view")),
+        shares,
+      ),
+    grid,
+  );
 
-  const curves = new Curves({ id, span, rank: context.rank, points: () => resolution(grid), changed: draw, failed: (error) => put(shares, failed(error, () => curves.ask(wanted))) });
+  const curves = new Curves({
+    id,
+    span,
+    rank: context.rank,
+    points: () => resolution(grid),
+    changed: draw,
+    failed: (error) =>
+      put(
+        shares,
+        failed(error, () => curves.ask(wanted)),
+      ),
+  });
 
   function draw() {
     if (gone) return;
     const marks = context.findings.map(({ step, severity }) => ({ step, severity }));
     for (const { chart, names: own } of charts) {
-      chart.show(own.map((name, at) => ({ name: name.slice(name.indexOf("/") + 1), points: curves.of(name), colour: colourOf(at_(name, at)) })), marks);
+      chart.show(
+        own.map((name, at) => ({
+          name: name.slice(name.indexOf("/") + 1),
+          points: curves.of(name),
+          colour: colourOf(placeOf(name, at)),
+        })),
+        marks,
+      );
     }
     drawShares();
   }
 
   /** The mean step as one bar, a part for each phase. */
   function drawShares() {
-    const means = phases.map((name) => ({ name: name.slice(5), value: mean(curves.of(name)) })).filter(({ value }) => value > 0);
+    const means = phases
+      .map((name) => ({ name: name.slice(5), value: mean(curves.of(name)) }))
+      .filter(({ value }) => value > 0);
     const all = means.reduce((sum, { value }) => sum + value, 0);
     const newest = memory.includes("memory/rss") ? latest(curves.of("memory/rss")) : undefined;
-    const bar = h("div", { class: "share-bar", "aria-hidden": "true" }, means.map(({ name, value }) => {
-      const part = h("span", { title: `${name} ${percent(value / all)}` });
-      part.style.flexGrow = String(value / all);
-      part.style.background = colourOf(PHASES.indexOf(`time/${name}`));
-      return part;
-    }));
-    put(shares, bar, h("dl", { class: "facts" },
-      h("div", {}, h("dt", {}, "step"), h("dd", {}, seconds(all))),
+    const bar = h(
+      "div",
+      { class: "share-bar", "aria-hidden": "true" },
       means.map(({ name, value }) => {
-        const key = h("i", { class: "key" });
-        key.style.color = colourOf(PHASES.indexOf(`time/${name}`));
-        return h("div", {}, h("dt", {}, key, name), h("dd", {}, `${seconds(value)} · ${percent(value / all)}`));
+        const part = h("span", { title: `${name} ${percent(value / all)}` });
+        part.style.flexGrow = String(value / all);
+        part.style.background = colourOf(PHASES.indexOf(`time/${name}`));
+        return part;
       }),
-      newest !== undefined && h("div", {}, h("dt", {}, "memory now"), h("dd", {}, bytes(newest)))));
+    );
+    put(
+      shares,
+      bar,
+      h(
+        "dl",
+        { class: "facts" },
+        h("div", {}, h("dt", {}, "step"), h("dd", {}, seconds(all))),
+        means.map(({ name, value }) => {
+          const key = h("i", { class: "key" });
+          key.style.color = colourOf(PHASES.indexOf(`time/${name}`));
+          return h("div", {}, h("dt", {}, key, name), h("dd", {}, `${seconds(value)} · ${percent(value / all)}`));
+        }),
+        newest !== undefined && h("div", {}, h("dt", {}, "memory now"), h("dd", {}, bytes(newest))),
+      ),
+    );
   }
 
-  plotly(server.plotly).then(() => !gone && curves.ask(wanted), (error) => put(shares, failed(error)));
+  plotly(server.plotly).then(
+    () => !gone && curves.ask(wanted),
+    (error) => put(shares, failed(error)),
+  );
   return {
     change: () => curves.ask(),
     reload: () => curves.ask(),
@@ -87,7 +136,7 @@ export function mountResources(panel, context) {
 }
 
 /** A phase has its colour in every run. */
-function at_(name, at) {
+function placeOf(name, at) {
   return PHASES.includes(name) ? PHASES.indexOf(name) : at;
 }
 

@@ -5,10 +5,9 @@ import { mountControls } from "./controls.js";
 import { mountCompare } from "./compare.js";
 import { mountEnvironment } from "./environment.js";
 import { mountEvents } from "./events.js";
-import { keyOf, verdict } from "./findings.js";
-import { announce, failed, h, put, say } from "./dom.js";
-import { ago, bytes, dated, duration, many, moment, percent, whole } from "./format.js";
-import { stateDot, statusChip } from "./icons.js";
+import { keyOf } from "./findings.js";
+import { runHead, spanTools } from "./head.js";
+import { announce, failed, h, put } from "./dom.js";
 import { mountLayers } from "./layers.js";
 import { mountOverview } from "./overview.js";
 import { mountRanks } from "./ranks.js";
@@ -45,11 +44,23 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
   let rate = null;
 
   const context = {
-    id, span, query, setQuery, server, signal, go,
-    get run() { return run; },
+    id,
+    span,
+    query,
+    setQuery,
+    server,
+    signal,
+    go,
+    get run() {
+      return run;
+    },
     /** The rank whose curves are shown where one is. */
-    get rank() { return run.ranks[0] ?? 0; },
-    get findings() { return findings; },
+    get rank() {
+      return run.ranks[0] ?? 0;
+    },
+    get findings() {
+      return findings;
+    },
     /** The scalars that the live stream should carry. */
     watch(wanted) {
       const next = wanted.length ? [...new Set(wanted)].sort() : ["loss"];
@@ -59,7 +70,7 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
     },
   };
 
-  const head = head_();
+  const head = runHead();
   const strip = h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the run" });
   const tools = spanTools(span);
   const panel = h("div", { class: "tab-panel", role: "tabpanel", id: "panel", tabindex: -1 });
@@ -76,7 +87,9 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
   async function load() {
     try {
       const [detail, found, asked] = await Promise.all([
-        get(runPath(id), {}, signal), get(runPath(id, "findings"), {}, signal), get(runPath(id, "requests"), {}, signal),
+        get(runPath(id), {}, signal),
+        get(runPath(id, "findings"), {}, signal),
+        get(runPath(id, "requests"), {}, signal),
       ]);
       run = detail;
       take(found.findings);
@@ -108,7 +121,11 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
     if (!fresh.length) return;
     for (const finding of fresh) known.add(keyOf(finding));
     context.newest = new Set(fresh.map(keyOf));
-    announce(fresh.map((finding) => `New ${finding.severity} finding: ${finding.id}, step ${finding.step}. ${finding.message}`).join(" "));
+    announce(
+      fresh
+        .map((finding) => `New ${finding.severity} finding: ${finding.id}, step ${finding.step}. ${finding.message}`)
+        .join(" "),
+    );
   }
 
   function refresh() {
@@ -127,9 +144,23 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
   function drawTabs() {
     const shown = shownTabs();
     if (strip.children.length !== shown.length) {
-      put(strip, shown.map((each, at) => h("button", {
-        type: "button", role: "tab", id: `tab-${each.id}`, "aria-controls": "panel", title: `key ${at + 1}`, on: { click: () => choose(each.id) },
-      }, each.title)));
+      put(
+        strip,
+        shown.map((each, at) =>
+          h(
+            "button",
+            {
+              type: "button",
+              role: "tab",
+              id: `tab-${each.id}`,
+              "aria-controls": "panel",
+              title: `key ${at + 1}`,
+              on: { click: () => choose(each.id) },
+            },
+            each.title,
+          ),
+        ),
+      );
     }
     shown.forEach((each, at) => {
       const button = strip.children[at];
@@ -165,7 +196,11 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
           await unseen();
           continue;
         }
-        for await (const { event, data } of events(runPath(id, "live"), { name: names, from: batch, rank: context.rank }, stream.signal)) {
+        for await (const { event, data } of events(
+          runPath(id, "live"),
+          { name: names, from: batch, rank: context.rank },
+          stream.signal,
+        )) {
           wait = 250;
           const now = event === "batch" ? data.run : data;
           batch = Math.max(batch, now.batch ?? 0);
@@ -199,7 +234,10 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
   /** While the page is hidden only its title is kept right; then everything is asked for again. */
   async function unseen() {
     while (document.hidden && !signal.aborted && run.state === "live") {
-      await Promise.race([pause(UNSEEN, signal), new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true, signal }))]);
+      await Promise.race([
+        pause(UNSEEN, signal),
+        new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true, signal })),
+      ]);
       if (document.hidden) update(await get(runPath(id), {}, signal));
       refresh();
     }
@@ -238,7 +276,10 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
     looking = true;
     seen = performance.now();
     try {
-      const [found, detail] = await Promise.all([get(runPath(id, "findings"), {}, signal), get(runPath(id), {}, signal)]);
+      const [found, detail] = await Promise.all([
+        get(runPath(id, "findings"), {}, signal),
+        get(runPath(id), {}, signal),
+      ]);
       update(detail);
       take(found.findings);
       refresh();
@@ -281,8 +322,7 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
       } else if (event.key === "f") {
         span.follow();
       } else if (event.key === "Escape") {
-        if (tools.element.contains(document.activeElement)) document.activeElement.blur();
-        else if (!span.isAll) span.all();
+        if (!span.isAll) span.all();
         else go("#/");
       }
     },
@@ -293,85 +333,6 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
       connection.removeEventListener("back", backAgain);
       tab?.leave?.();
       controls?.leave?.();
-    },
-  };
-}
-
-/** Name, status, verdict and the few numbers one looks for first. */
-function head_() {
-  const title = h("h1", { tabindex: -1 });
-  const chips = h("span", { class: "chips" });
-  const line = h("p", { class: "verdict" });
-  const facts = h("dl", { class: "facts" });
-  const element = h("div", { class: "run-head" },
-    h("div", { class: "run-title" },
-      h("nav", { class: "crumbs", "aria-label": "Where you are" }, h("a", { href: "#/" }, "Runs"), h("span", { "aria-hidden": "true" }, "/")), title, chips),
-    line, facts);
-  let shown = "";
-  return {
-    element,
-    refresh(run, findings, rate) {
-      say(title, run.name || run.id);
-      say(line, verdict(run, findings));
-      line.className = `verdict is-${run.status}`;
-      const chipsNow = `${run.status} ${run.state}`;
-      if (chipsNow !== shown) {
-        shown = chipsNow;
-        put(chips, statusChip(run.status), stateDot(run.state));
-      }
-      const started = moment(run.started);
-      const ended = moment(run.ended);
-      const live = run.state === "live";
-      const took = started && (ended || live) ? ((ended?.getTime() ?? Date.now()) - started.getTime()) / 1000 : NaN;
-      const pairs = [
-        ["steps", whole(run.steps)],
-        live && rate ? ["speed", `${rate >= 10 ? whole(rate) : rate.toFixed(1)} steps/s`] : null,
-        ["level", run.level ?? "–"],
-        ["overhead", run.overhead === null || run.overhead === undefined ? "–" : `${percent(run.overhead)}${run.budget ? ` of ${percent(run.budget)}` : ""}`],
-        [live ? "running for" : "took", duration(took)],
-        ["started", ago(started), dated(started)],
-        run.ranks.length > 1 ? ["ranks", whole(run.ranks.length)] : null,
-        run.bytes ? ["on disk", bytes(run.bytes)] : null,
-        ["id", run.id],
-      ].filter(Boolean);
-      if (facts.children.length !== pairs.length) put(facts, pairs.map(() => h("div", {}, h("dt", {}), h("dd", {}))));
-      pairs.forEach(([name, value, hint], at) => {
-        const [dt, dd] = facts.children[at].children;
-        say(dt, name);
-        say(dd, value);
-        if (hint) dd.title = hint;
-      });
-    },
-  };
-}
-
-/** The steps in view, to be set by hand; the same as dragging in a chart. */
-function spanTools(span) {
-  const from = h("input", { type: "number", "aria-label": "First step in view", inputmode: "numeric" });
-  const to = h("input", { type: "number", "aria-label": "Last step in view", inputmode: "numeric" });
-  const set = () => span.set(Number(from.value), Number(to.value));
-  for (const input of [from, to]) {
-    input.addEventListener("change", set);
-  }
-  const button = (sign_, name, act) => h("button", { type: "button", "aria-label": name, title: name, on: { click: act } }, sign_);
-  const follow = h("button", { type: "button", class: "follow", title: "key f", on: { click: () => span.follow() } }, "Follow");
-  const all = h("button", { type: "button", title: "double click in a chart, or Esc", on: { click: () => span.all() } }, "All");
-  const element = h("div", { class: "span-tools", role: "group", "aria-label": "Steps in view" },
-    h("span", { class: "muted" }, "steps"), from, h("span", { class: "muted", "aria-hidden": "true" }, "–"), to,
-    button("−", "Zoom out", () => span.zoom(2)), button("+", "Zoom in", () => span.zoom(0.5)), all, follow);
-  let live = false;
-  return {
-    element,
-    refresh(run) {
-      if (run) live = run.state === "live";
-      const [start, stop] = span.range();
-      if (document.activeElement !== from) from.value = String(Math.round(start));
-      if (document.activeElement !== to) to.value = String(Math.round(stop));
-      all.disabled = span.isAll;
-      follow.hidden = !live;
-      follow.setAttribute("aria-pressed", String(span.follows));
-      say(follow, span.follows ? "Following" : "Follow");
-      element.title = `${many(Math.round(stop - start) + 1, "step")} in view`;
     },
   };
 }

@@ -1,4 +1,4 @@
-// Colours for what is drawn, from the style sheet, so that dark mode is one place. Told apart by the colour-blind (Okabe and Ito).
+// Colours for what is drawn, from the style sheet, so that dark mode is one place. After Okabe and Ito.
 
 const scheme = window.matchMedia("(prefers-color-scheme: dark)");
 
