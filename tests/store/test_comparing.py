@@ -79,7 +79,7 @@ def changed(reading: Reading, **scalars: float) -> Reading:
 # -- real runs ---------------------------------------------------------------------------------------------------------
 
 
-def train(where: Path, name: str, *, seed: int = 0, lr: float = 0.1, poison: int = -1, threads: int = 1) -> None:
+def train(where: Path, name: str, *, seed: int = 0, lr: float = 0.1, poison: int = -1) -> None:
     """A small classifier, the same for the same arguments."""
     torch.manual_seed(seed)
     x, target = torch.randn(256, 10), torch.randn(10, 3)
@@ -348,9 +348,9 @@ def test_a_run_is_equal_to_itself(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def aged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of 40,000 steps of which a little is kept whole."""
+    """Runs of 20,000 steps of which a little is kept whole."""
     where = tmp_path_factory.mktemp("aged")
-    readings = made(40_000)
+    readings = made(20_000)
     record(where, "one", readings, limit=600_000)
     record(where, "twin", readings, limit=600_000)
     record(where, "whole", readings)
