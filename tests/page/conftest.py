@@ -127,6 +127,7 @@ def _trained(folder: Path, script: str) -> Path:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert page.exists(), done.stderr
     return page
 
 

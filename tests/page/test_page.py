@@ -138,6 +138,43 @@ def test_several_trainings_are_one_page(store, tmp_path, made):
     assert page.count('class="chart"') == (6 + 2 if store == "home" else 2)  # three curves, and memory
 
 
+def test_a_program_that_ends_with_an_error_has_its_page_too(tmp_path, made):
+    (tmp_path / "fails.py").write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(3, 1)\n"
+        "for _ in range(3):\n"
+        "    model(torch.randn(4, 3)).square().mean().backward()\n"
+        "raise ValueError('no more </script> data')\n"
+    )
+    command = [sys.executable, "-m", "seismograd", "run", "-q", "--html", "deep/page.html", "fails.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ}, check=False)
+    assert done.returncode == 1
+    text = made.text_of((tmp_path / "deep" / "page.html").read_text(encoding="utf-8"))
+    assert "The program ended with an error" in text
+    assert "ValueError: no more </script> data." in text
+
+
+def test_a_folder_is_refused_before_the_script_starts(tmp_path):
+    command = [sys.executable, "-m", "seismograd", "run", "--html", str(tmp_path), "missing.py"]
+    (tmp_path / "missing.py").write_text("print('started')")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**os.environ}, check=False)
+    assert done.returncode == 2
+    assert "the page cannot be written to" in done.stderr
+    assert "started" not in done.stdout
+
+
+def test_a_page_takes_no_torch(sick_page):
+    code = (
+        "import sys\n"
+        "from seismograd.store import open_store\n"
+        f"with open_store({str(sick_page.parent / 'home')!r}) as store:\n"
+        "    assert 'torch.sqrt' in store.run('last').html()\n"
+        "assert not {'torch', 'plotly'} & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"the page cannot be written to '.*file/page.html'"):
@@ -378,3 +415,24 @@ def test_a_command_that_holds_a_key_leaves_without_it(made):
     page = render_page(made.Stored(about={"command": "train.py --api-key=sk-abcdefghijklmnopqrstuv --lr 1"}))
     assert "sk-abc" not in page
     assert "--lr 1" in page
+
+
+def test_a_store_that_cannot_be_read_costs_the_page_its_curves_only(tmp_path, monkeypatch, capfd):
+    from seismograd.run import supervisor
+    from seismograd.run.script import Script
+
+    class Watched:
+        def stored(self):
+            raise RuntimeError("the database is gone")
+
+    options = supervisor.Options(html=tmp_path / "page.html")
+    each = supervisor.Supervisor(Script(path="train.py"), options)
+    try:
+        each._watched = [Watched()]
+        each._write_page(report_on(NAN))
+    finally:
+        each._exits.leave()
+        each._forget_import()
+        each._tracebacks.leave()
+    assert "torch.sqrt(h)" in (tmp_path / "page.html").read_text()
+    assert "the database is gone" in capfd.readouterr().err

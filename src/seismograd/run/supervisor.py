@@ -284,19 +284,28 @@ class Supervisor:
         """One page, with the trainings of this process one after another."""
         if self._options.html is None or not self._speaks:
             return
+        from seismograd.reports.page import write_page
+
         try:
-            from contextlib import ExitStack
-
-            from seismograd.reports.page import render_page, write_page
-
-            with ExitStack() as stack:
-                runs = [stack.enter_context(each.stored()) for each in self._watched]
-                text = render_page(runs or report, title=self._script.name)
-            write_page(text, self._options.html)
+            write_page(self._page(report), self._options.html)
         except OSError as error:
             self._say(f"seismograd: {error}")
         except Exception as error:
             self._failed("the page", error)
+
+    def _page(self, report: dict[str, Any]) -> str:
+        """Of what the store has; of the report alone where that cannot be read."""
+        from contextlib import ExitStack
+
+        from seismograd.reports.page import render_page
+
+        try:
+            with ExitStack() as stack:
+                runs = [stack.enter_context(each.stored()) for each in self._watched]
+                return render_page(runs or report, title=self._script.name)
+        except Exception as error:
+            self._say(f"seismograd: the page has no curves, the run cannot be read back ({type(error).__name__}: {error})")
+            return render_page(report, title=self._script.name)
 
     def _conclude(self, report: dict[str, Any]) -> None:
         """The verdict; if quiet, only if there is something to say."""
