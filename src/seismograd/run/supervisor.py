@@ -304,7 +304,8 @@ class Supervisor:
                 runs = [stack.enter_context(each.stored()) for each in self._watched]
                 return render_page(runs or report, title=self._script.name)
         except Exception as error:
-            self._say(f"seismograd: the page has no curves, the run cannot be read back ({type(error).__name__}: {error})")
+            why = f"{type(error).__name__}: {error}"
+            self._say(f"seismograd: the run cannot be read back, so its page has no curves ({why})")
             return render_page(report, title=self._script.name)
 
     def _conclude(self, report: dict[str, Any]) -> None:
