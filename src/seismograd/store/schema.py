@@ -287,7 +287,7 @@ def _engine(url: sa.URL, writes: bool, patience: float) -> Engine:
     path = file_of(url)
     if path is None:
         level = "READ COMMITTED" if writes else "REPEATABLE READ"  # readers see one moment, whatever is thinned
-        engine = sa.create_engine(url, pool_pre_ping=not writes, isolation_level=level, connect_args=_SERVER)
+        engine = sa.create_engine(url, pool_pre_ping=True, isolation_level=level, connect_args=_SERVER)
         forks.mind(engine, is_file=False)
         return engine
 
