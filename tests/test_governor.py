@@ -101,3 +101,25 @@ def test_however_short_the_steps_some_are_read(monkeypatch):
     keeper = Governor(DebugLevel.BASIC)
     read, _ = run(keeper, 64_000, step=0.0001, idle=0.00001)
     assert 900 <= read <= 1100
+
+
+@pytest.mark.parametrize("budget", [0, -1, 1.5, True, "0.1", float("nan")])
+def test_what_is_no_share_is_refused(budget: object) -> None:
+    keeper = Governor(DebugLevel.BASIC, 0.2)
+    with pytest.raises(ValueError, match="is no share of a step"):
+        keeper.budget = budget  # type: ignore[assignment]
+    assert keeper.budget == 0.2
+
+
+def test_a_step_that_is_insisted_on_is_read() -> None:
+    keeper = Governor(DebugLevel.BASIC, 1e-6)
+    keeper.drain()
+    keeper.spend(1.0)
+    keeper.stepped(0, 0.1)
+    assert not keeper.reads
+    keeper.insists = True
+    keeper.stepped(1, 0.1)
+    assert keeper.reads
+    keeper.insists = False
+    keeper.stepped(2, 0.1)
+    assert not keeper.reads

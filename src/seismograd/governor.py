@@ -48,7 +48,8 @@ class Governor:
     @property
     def budget(self) -> float:
         """The share of the time; may be set while the run goes on, `None` for that of the level."""
-        return BUDGETS[self.level] if self._asked is None else self._asked
+        asked = self._asked  # another thread may set it meanwhile
+        return BUDGETS[self.level] if asked is None else asked
 
     @budget.setter
     def budget(self, budget: float | None) -> None:
@@ -100,9 +101,10 @@ class Governor:
 
     def _tables_are_due(self, step: int) -> bool:
         early = step & (step - 1) == 0  # 0, 1, 2, 4, 8, ...: most mistakes show in the first steps
-        if self.level is DebugLevel.BASIC:
+        level = self.level  # another thread may set it meanwhile
+        if level is DebugLevel.BASIC:
             return early and step <= 4
         if self._table_purse < 0 or not (early or step >= self._next_table):
             return False
-        self._next_table = step + _SPACING[self.level]
+        self._next_table = step + _SPACING[level]
         return True
