@@ -79,20 +79,27 @@ class Plot:
         marks = set() if self.points is None else set(_cells(self.points, scale, width, self.height))
         rows = []
         for row in range(self.height):
-            text = Text()
+            text = Text("".join(_cell(dots, row, column, plain) for column in range(width)), self.style)
             for column in range(width):
                 if (row, column) in marks:
-                    text.append("o", "magenta")
+                    text = _set(text, column, "o", "magenta")
                 elif row == self.height - 1 and column in broken:
-                    text.append(_BROKEN, "bold red")
-                elif plain:
-                    text.append("*" if (row, column) in dots else " ", self.style)
-                else:
-                    bits = sum(_DOTS[y][x] for y in range(4) for x in range(2) if (row * 4 + y, column * 2 + x) in dots)
-                    text.append(chr(0x2800 + bits) if bits else " ", self.style)
+                    text = _set(text, column, _BROKEN, "bold red")
             text.rstrip()
             rows.append(text)
         return rows
+
+
+def _cell(dots: set[tuple[int, int]], row: int, column: int, plain: bool) -> str:
+    """The character of one cell: a star, or braille of eight dots."""
+    if plain:
+        return "*" if (row, column) in dots else " "
+    bits = sum(_DOTS[y][x] for y in range(4) for x in range(2) if (row * 4 + y, column * 2 + x) in dots)
+    return chr(0x2800 + bits) if bits else " "
+
+
+def _set(text: Text, column: int, letter: str, style: str) -> Text:
+    return Text.assemble(text[:column], (letter, style), text[column + 1 :])
 
 
 @dataclass(frozen=True, slots=True)
