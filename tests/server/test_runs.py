@@ -72,6 +72,18 @@ def test_something_else_in_its_place_is_said(store: Path) -> None:
         assert "SELECT" not in answer.text
 
 
+def test_what_is_damaged_is_said(client: TestClient, ended: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from seismograd.store import Run
+    from seismograd.store.codec import DamagedError
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise DamagedError("a blob has the wrong checksum")
+
+    monkeypatch.setattr(Run, "compare", broken)
+    answer = client.get(f"/api/runs/{ended.run}/compare/{ended.run}")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (500, "damaged")
+
+
 def test_the_list(client: TestClient, ended: Writer, live: Writer) -> None:
     listed = told(client, "/api/runs", models.Runs)
     second, first = listed["runs"]

@@ -65,6 +65,13 @@ def test_it_serves_until_ctrl_c_and_ends_with_0(serve: Serve, live: Writer, stor
     assert "token" not in out
 
 
+def test_it_serves_the_store_that_the_environment_names(serve: Serve, live: Writer, store: Path) -> None:
+    served = serve("--port", "0", SEISMOGRAD_STORE=str(store))
+    assert httpx2.get(f"{served.started()}api/runs", timeout=30).json()["runs"][0]["id"] == live.run
+    served.interrupt()
+    assert served.ended()[0] == 0
+
+
 def test_sigterm_ends_it_as_it_ends_others(serve: Serve) -> None:
     served = serve("--port", "0")
     served.started()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from seismograd.cli.mistakes import stop
+from seismograd.cli.stores import Where
 
 
 def ui(
@@ -17,12 +18,7 @@ def ui(
         int | None,
         typer.Option(min=0, max=65535, help="The port; 0: any free one.", show_default="8484, or the next free one"),
     ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH|URL", help="Which runs: a folder, a .db file, postgresql://...", show_default=".seismograd"
-        ),
-    ] = None,
+    store: Where = None,
     token: Annotated[
         str | None,
         typer.Option(

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from seismograd.server.answers import Answer
 from seismograd.server.models import Fault, Problem
 from seismograd.store import NoRunError, StoreError
+from seismograd.store.codec import DamagedError
 
 log = logging.getLogger("seismograd.server")
 
@@ -104,6 +105,11 @@ def handle(app: FastAPI) -> None:
     async def store(_: Request, error: Exception) -> Response:
         return no_store(error).answer()
 
+    async def damaged(_: Request, error: Exception) -> Response:
+        return RefusedError(
+            500, "damaged", f"the store is damaged: {error}", "seismograd runs shows what is left"
+        ).answer()
+
     async def plain(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         return _of_http(error).answer()
@@ -115,6 +121,7 @@ def handle(app: FastAPI) -> None:
     app.add_exception_handler(RefusedError, refused)
     app.add_exception_handler(NoRunError, no_run)
     app.add_exception_handler(StoreError, store)
+    app.add_exception_handler(DamagedError, damaged)
     app.add_exception_handler(HTTPException, plain)
     app.add_exception_handler(RequestValidationError, invalid)
 
