@@ -257,10 +257,11 @@ def test_a_thinned_curve_has_its_band_and_one_that_spans_decades_is_logarithmic(
     page = render_page(made.Stored({"grad/norm": made.series("grad/norm", values, width=1000)}, steps=200_000))
     assert 'class="band c1"' in page
     assert ">log scale<" in page
-    assert "in steps 199,000 to 199,999" not in page  # the end is the highest: it is not said twice
+    assert "highest 1,100 in steps 199,000 to 199,999" in page  # within the last point, whose mean is 1,000
     flat = render_page(made.Stored({"grad/norm": made.series("grad/norm", np.linspace(1, 2, 200))}))
     assert 'class="band' not in flat
     assert ">log scale<" not in flat
+    assert ", highest" not in flat  # where it ends
 
 
 def test_what_is_kept_coarsely_is_seen_from_afar(made):

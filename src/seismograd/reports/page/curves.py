@@ -148,10 +148,10 @@ def describe(line: Line, scale: Scale) -> str:
     else:
         low, high = int(np.nanargmin(line.low)), int(np.nanargmax(line.high))
         text = f"{name} goes from {scale.written(value[first])} to {scale.written(value[last])}"
-        ends = (first, last)
-        if low not in ends:
+        ends = (value[first], value[last])
+        if line.low[low] not in ends:
             text += f", lowest {scale.written(line.low[low])} {when(line.first[low], line.last[low])}"
-        if high not in ends:
+        if line.high[high] not in ends:
             text += f", highest {scale.written(line.high[high])} {when(line.first[high], line.last[high])}"
         text += "."
     total = int(line.bad.sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from seismograd.records import Finding, Severity
@@ -10,7 +11,7 @@ from seismograd.reports.page.bars import neighbours
 from seismograd.reports.page.curves import Mark, chart, line_of
 from seismograd.reports.page.markup import Html, joined, prose, tag
 from seismograd.reports.page.material import Material
-from seismograd.reports.pages import pages
+from seismograd.reports.pages import Page, pages
 from seismograd.reports.picture import describe_inputs, parts_of
 from seismograd.reports.stories import Story
 from seismograd.reports.words import describe_place, describe_value, evidence_left, remarks
@@ -75,9 +76,14 @@ _LONG, _FAR = frozenset(("overfitting", "memory-leak", "loss-plateau", "shuffled
 """What goes on for long is seen from afar."""
 
 
+@cache
+def _pages() -> dict[str, Page]:
+    return pages()
+
+
 def headline(finding: Finding) -> str:
     """What it is, in one clause, as its page says; nothing for a detector of the user's own."""
-    page = pages().get(finding.id)
+    page = _pages().get(finding.id)
     return page.title.partition(": ")[0].rstrip(".") if page is not None else ""
 
 
@@ -237,7 +243,7 @@ def _more(finding: Finding) -> Html | None:
     if left:
         rows = (joined((tag("dt", name), tag("dd", describe_value(value)))) for name, value in left.items())
         parts.append(tag("details", tag("summary", "The numbers"), tag("dl", *rows)))
-    page = pages().get(finding.id)
+    page = _pages().get(finding.id)
     if page is not None:
         why = page.body.partition("## Why it matters")[2].partition("\n## ")[0]
         told = [page.title, *(" ".join(part.split()) for part in why.split("\n\n") if part.strip())]
