@@ -453,6 +453,8 @@ class TrainingDebugger:
             "level": self._level.value,
             "budget": self.governor.budget,
             "steps": self._steps(),
+            "ignored": sorted(self._ignored),
+            "exit": dict(self._exit),
             "summary": {**self.get_training_summary(), "last": dict(self._latest)},
             "overhead": self._overhead(),
             "performance": self._performance(),

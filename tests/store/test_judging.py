@@ -132,6 +132,18 @@ def test_what_only_the_live_run_could_find_is_there_too(tmp_path: Path) -> None:
         assert run.check(ignore="blind-probe").findings == ()
 
 
+def test_what_the_run_ignored_is_ignored_again(tmp_path: Path) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with sg.watch(model, optimizer, sinks=[], store=tmp_path, ignore=("missing-zero-grad", "loss-plateau")) as watch:
+        for _ in range(30):  # nothing clears the gradients
+            model(torch.randn(8, 4)).pow(2).mean().backward()
+            optimizer.step()
+    with stored(tmp_path) as run:
+        assert told(run.check().findings) == told(watch.findings)
+        assert "missing-zero-grad" in {finding.id for finding in run.check(DEFAULT).findings}
+
+
 def test_a_crash_stays_one(tmp_path: Path) -> None:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

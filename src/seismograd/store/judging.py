@@ -81,11 +81,14 @@ def check(
 ) -> Verdict:
     """Judges the stored readings again, with the limits that `pyproject.toml` sets or those of the given detectors.
 
-    Where all readings are kept the verdict is that of the live run. Where they were thinned with age the scalars that
-    are left are judged, and the verdict says at what resolution.
+    Where all readings are kept the verdict is that of the live run; what that one ignored is ignored again unless
+    detectors are given. Where readings were thinned with age the scalars that are left are judged, and the verdict says
+    at what resolution.
     """
     config = find_config() if config is None else config
     ignored = ({ignore} if isinstance(ignore, str) else set(ignore)) | set(config.ignore)
+    if detectors is None:
+        ignored |= set(run.state.get("ignored") or ())
     chosen = config.apply(DEFAULT if detectors is None else detectors)
     found_live = [finding for finding in run.findings() if finding.id not in ignored]
     notes: list[str] = []
