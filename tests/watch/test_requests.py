@@ -12,6 +12,7 @@ import time
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import seismograd as sg
 from seismograd.errands import MOST_TRACES
@@ -220,6 +221,23 @@ def test_steps_are_traced(watched):
     assert not watch.errands.waiting
     asked.ask("trace", None, train)
     assert len(list(folder.glob("trace-*.json.gz"))) == 2
+
+
+def test_a_trace_leaves_the_hooks_of_optimizers_alone_while_torch_walks_through_them(tmp_path):
+    model, optimizer = built()
+    heard, answers = [], []
+    with sg.watch(model, optimizer, sinks=[], store=False, strict=True) as watch:
+        watch.home = tmp_path
+        handles = [register_optimizer_step_post_hook(lambda *_: heard.append(1)) for _ in range(3)]
+        try:
+            watch.errands.ask("trace", 2, answers.append)
+            for _ in range(6):
+                step(model, optimizer)
+        finally:
+            for handle in handles:
+                handle.remove()
+    assert "steps 1 to 2 were traced" in answers[0]
+    assert len(heard) == 18
 
 
 def test_traces_are_not_made_without_end(watched):
