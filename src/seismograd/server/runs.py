@@ -210,7 +210,8 @@ class Sparks:
         if known is not None and known[0] == run.batch:
             return known[1]
         first = min(run.ranks, default=0)
-        name = next((each for each in run.names(first) if each == "loss" or each.startswith("loss/")), None)
+        names = run.names(first)
+        name = next((each for each in ("loss/0", "loss") if each in names), None)  # of several optimizers the first
         curve = None if name is None else run.series(name, points=SPARK, rank=first).get(name)
         values: list[float] = [] if curve is None else curve.last.tolist()[-SPARK:]
         with self._lock:

@@ -176,7 +176,7 @@ export class Chart {
       fixedrange: true,
       ...(this.unit ? UNITS[this.unit] : {}),
       ...(this.stacked || this.zero ? { rangemode: "tozero" } : {}),
-      ...(log ? { dtick: undefined } : {}),
+      ...(log ? { dtick: decadesOf(this.curves) } : {}),
     });
     layout.hovermode = "x unified";
     layout.dragmode = dragging();
@@ -249,15 +249,30 @@ function padded([start, stop]) {
   return [start - room, stop + room];
 }
 
-/** Whether a log axis tells more: all above zero, over more than two decades. */
-export function spansDecades(curves) {
+/** The lowest and the highest value of some curves. */
+function extent(curves) {
   let low = Infinity;
   let high = -Infinity;
   for (const { points } of curves) {
     for (const value of points.low) if (value < low) low = value;
     for (const value of points.high) if (value > high) high = value;
   }
+  return [low, high];
+}
+
+/** Whether a log axis tells more: all above zero, over more than two decades. */
+function spansDecades(curves) {
+  const [low, high] = extent(curves);
   return low > 0 && Number.isFinite(high) && high > 100 * low;
+}
+
+/** How many decades lie between two labels of a log axis; nothing where one is enough for all. */
+function decadesOf(curves) {
+  const [low, high] = extent(
+    curves.map(({ points }) => ({ points: { ...points, low: points.low.filter((value) => value > 0) } })),
+  );
+  const decades = Math.log10(high / low);
+  return decades > 1.5 ? Math.ceil(decades / 6) : undefined;
 }
 
 const gap = (value) => (Number.isFinite(value) ? value : null);

@@ -5,6 +5,12 @@ import { verdict } from "./findings.js";
 import { ago, bytes, dated, duration, many, moment, percent, whole } from "./format.js";
 import { stateDot, statusChip } from "./icons.js";
 
+const SHORT = 30; // seconds: in a shorter run the watch lives off its grace, and its share says nothing
+
+function shareOf({ overhead, budget }) {
+  return budget ? `${percent(overhead)} (budget ${percent(budget)})` : percent(overhead);
+}
+
 /** Name, status, verdict and the few numbers one looks for first. */
 export function runHead() {
   const title = h("h1", { tabindex: -1 });
@@ -49,12 +55,7 @@ export function runHead() {
         ["steps", whole(run.steps)],
         live && rate ? ["speed", `${rate >= 10 ? whole(rate) : rate.toFixed(1)} steps/s`] : null,
         ["level", run.level ?? "–"],
-        [
-          "overhead",
-          run.overhead === null || run.overhead === undefined
-            ? "–"
-            : `${percent(run.overhead)}${run.budget ? ` of ${percent(run.budget)}` : ""}`,
-        ],
+        took >= SHORT && Number.isFinite(run.overhead) ? ["overhead", shareOf(run)] : null,
         [live ? "running for" : "took", duration(took)],
         ["started", ago(started), dated(started)],
         run.ranks.length > 1 ? ["ranks", whole(run.ranks.length)] : null,

@@ -63,6 +63,7 @@ export function spark(values, width = 120, height = 24) {
     open = Number.isFinite(value);
   });
   drawing.append(svg("path", { d: path, class: "spark-line" }));
+  if (finite.length === 1) drawing.append(svg("circle", { cx: end[0], cy: end[1], r: 2, class: "spark-dot" }));
   const last = numbers[numbers.length - 1];
   if (!Number.isFinite(last) && end) {
     const [cx, cy] = [Math.min(end[0] + 4, width - 4), end[1]];
