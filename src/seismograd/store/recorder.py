@@ -78,6 +78,9 @@ class Recorder:
         complain: Callable[[str], None] | None = None,
         on_start: Callable[[], None] | None = None,
     ) -> None:
+        from seismograd.store.writing import load
+
+        load(url)  # now: a child that is forked while another thread imports has half a module
         self.url, self.run, self.name, self.rank, self.limit = url, run, name, rank, limit
         self.about, self.state, self.on_request = about, state, on_request
         self.complain: Callable[[str], None] = complain or _warn

@@ -58,6 +58,12 @@ _REQUESTS = (
 )
 
 
+def load(url: sa.URL) -> None:
+    """Imports what it takes to write there."""
+    with contextlib.suppress(ImportError):  # told when it is used
+        url.get_dialect().import_dbapi()
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """Encoded readings, as they become a segment."""
