@@ -236,15 +236,17 @@ class Run:
     def _is_short(self, connection: Connection, span: Gap, rank: int) -> bool:
         """Whether the tables of the span can be read at full rate in no time."""
         table = schema.segments.c
-        count = sa.select(sa.func.count()).where(table.run == self.id, table.rank == rank, table.tables.is_not(None))
-        within = count.where(table.first <= span[1], table.last >= span[0])
-        return (connection.execute(within).scalar() or 0) <= 16
+        own = sa.select(table.id).where(table.run == self.id, table.rank == rank, table.tables.is_not(None))
+        within = own.where(table.first <= span[1], table.last >= span[0]).limit(17)  # no more is counted of a long run
+        return len(connection.execute(within).all()) <= 16
 
     def _layers(
         self, connection: Connection, key: tuple[str, str], gaps: list[Gap], table: sa.Table, rank: int
     ) -> tuple[list[Samples], list[Gap]]:
         missing = sa.or_(*(sa.and_(table.c.first <= stop, table.c.last >= start) for start, stop in gaps or [(1, 0)]))
-        own = sa.select(table).where(table.c.run == self.id, table.c.rank == rank, missing).order_by(table.c.first)
+        blobs = ("scalars", "tables") if table is schema.segments else ("data",)
+        own = sa.select(table.c.first, table.c.last, *(table.c[name] for name in blobs))
+        own = own.where(table.c.run == self.id, table.c.rank == rank, missing).order_by(table.c.first)
         if table is schema.segments:
             own = own.where(table.c.tables.is_not(None))
         parts = []
