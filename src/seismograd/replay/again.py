@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seismograd import patches
+from seismograd import folders, patches
 from seismograd.places import Spot
 from seismograd.records import Operand, Origin, Reading, TensorStats, Where
-from seismograd import folders
 from seismograd.replay.capture import SCHEMA, plain_name, state_of
 from seismograd.replay.glue import Glue
 from seismograd.replay.investigation import Investigation

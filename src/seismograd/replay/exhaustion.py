@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from seismograd import folders
 from seismograd.memory import accelerator, cuda_history, snapshots
 from seismograd.memory.exhaustion import asked_for, is_out_of_memory
 from seismograd.memory.room import room
@@ -22,7 +23,6 @@ from seismograd.onlookers.resources.variables import with_graph
 from seismograd.places import Spot, is_users, nearest
 from seismograd.probes.pack import Values
 from seismograd.probes.watched import Watched
-from seismograd import folders
 from seismograd.replay.fitting import Pass, fit
 from seismograd.replay.recorder import Recorder
 from seismograd.replay.second_runs import module_names
