@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import seismograd as sg
-from seismograd.async_logger import Progress
+from seismograd.progress import Progress
 from seismograd.store import open_store
 
 
