@@ -73,6 +73,20 @@ def test_memory(tmp_path: Path) -> None:
     assert result["search"]["objects"] > 30_000
 
 
+@pytest.mark.slow
+def test_store(tmp_path: Path) -> None:
+    result = _run("store.py", tmp_path / "store.json")
+    ours = [row for row in result["write"] if row["who"].startswith("Seismograd")]
+    assert {(row["who"], row["layers"]) for row in ours} == {
+        (f"Seismograd, {name}", layers) for name in ("SQLite", "PostgreSQL") for layers in (0, 200)
+    }
+    assert all(row["steps_per_second"] > 0 and row["bytes_per_step"] > 0 for row in result["write"])
+    assert 0 < result["long"]["mb"] < result["long"]["limit_mb"]
+    assert all(value > 0 for row in result["query"] for value in row["ms"].values())
+    assert all(0 < row["low"] <= row["ratio"] <= row["high"] for row in result["cost"])
+    assert result["kill"]["kills"] == 10
+
+
 def test_overhead_names_what_it_does_not_know() -> None:
     command = [sys.executable, str(BENCHMARKS / "overhead.py"), "--only", "rnn"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

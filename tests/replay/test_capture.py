@@ -19,8 +19,8 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 import seismograd as sg
-from seismograd.records import Origin, Reading, Where
 from seismograd import folders
+from seismograd.records import Origin, Reading, Where
 from seismograd.replay.again import Capture, CaptureError, rerun
 from seismograd.replay.capture import MOST_CAPTURES, Captures
 from seismograd.replay.packing import Lost, Packer, Unpacker, lost_in

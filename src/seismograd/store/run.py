@@ -7,9 +7,11 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -198,6 +200,9 @@ class Run:
                 continue  # what is coarser may have it
             for start, stop in gaps:  # all of them: a validation may come late, in the row after its step's
                 part = whole.within(start, min(stop, row.last))
+                if level:  # what reaches over the edge is drawn up to it: finer points are behind it
+                    first, last = np.maximum(part.first, start), np.minimum(part.last, stop)
+                    part = replace(part, first=first, last=last)
                 if len(part):
                     parts.append(part)
             left = _without(left, row.first, row.last)

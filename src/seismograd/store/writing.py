@@ -113,6 +113,8 @@ class Writing:
         """The sizes of the events in the store."""
         self._report = 0
         """Bytes of the report."""
+        self._drafts = 0
+        """Bytes of the segments that are not full."""
         self._anew = False
         """Whether what is in memory has to be written once more: the store lost it."""
         self.replaced = 0
@@ -187,7 +189,7 @@ class Writing:
         findings, texts = self._worded({**self._findings, **batch.findings} if anew else batch.findings)
         events = [row for event in batch.events if (row := self._event(event)) is not None]
         with engine.begin() as connection:
-            if self._is_new(connection, batch, anew):
+            if self._is_new(connection, batch, anew, sum(part.encoded.size + OVERHEAD for part in parts)):
                 if anew or any(part.sealed for part in parts):
                     connection.execute(_NO_DRAFTS, self._me)
                 if parts:
@@ -204,9 +206,13 @@ class Writing:
         self._texts.update({key: len(row["data"]) + OVERHEAD for key, row in zip(findings, texts, strict=True)})
         self._events.extend(len(row["message"]) + len(row["data"]) + OVERHEAD for row in events)
         self._kept.pin(findings)
+        if anew or any(part.sealed for part in parts):
+            self._drafts = 0
         for part in parts:
             self._number, self._last = part.number + 1, part.last
-            if part.sealed:
+            if not part.sealed:
+                self._drafts += part.encoded.size + OVERHEAD
+            else:
                 self._sealed = part.last
                 self._kept.add(part.number, part.first, part.last, part.encoded, self._names)
 
@@ -220,7 +226,7 @@ class Writing:
     @property
     def size(self) -> int:
         """Bytes of the rank in the store, about."""
-        return self._kept.size + sum(self._texts.values()) + sum(self._events) + self._report
+        return self._kept.size + self._drafts + sum(self._texts.values()) + sum(self._events) + self._report
 
     @property
     def names_are_many(self) -> bool:
@@ -336,13 +342,13 @@ class Writing:
             self.refused += 1
             return None
 
-    def _is_new(self, connection: Connection, batch: Batch, anew: bool) -> bool:
+    def _is_new(self, connection: Connection, batch: Batch, anew: bool, more: int) -> bool:
         """Writes how the run is with this batch. `False`: it was written, and the connection broke before we heard.
 
         A run that is not there at all is a `_GoneError`.
         """
         now = time.time()
-        values: dict[str, Any] = {"heartbeat": now, "batch": self._batch + 1, "bytes": self.size}
+        values: dict[str, Any] = {"heartbeat": now, "batch": self._batch + 1, "bytes": self.size + more}
         if batch.state:
             values["state"] = to_json(batch.state)
         if self._known != self._listed or anew:
@@ -352,7 +358,7 @@ class Writing:
             if len(report) > TOLD * self._limit:  # the events are there by themselves
                 report = to_json({**batch.report, "events": [], "memory": []})
             self._report = len(report)
-            values |= {"report": report, "ended": now, "bytes": self.size}
+            values |= {"report": report, "ended": now, "bytes": self.size + more}
         before = 0 if anew else self._batch
         if connection.execute(_RANK, {**self._me, **values, "before": before}).rowcount:
             return True
