@@ -47,7 +47,10 @@ def serve(
     if token is not None and len(token) < SHORTEST:
         raise ServeError(f"the token has {len(token)} characters: give {SHORTEST} or more, or none to have one made")
     bound = bind(host, port)
-    with contextlib.closing(bound):
+    with (
+        contextlib.closing(bound),
+        contextlib.suppress(KeyboardInterrupt),
+    ):  # uvicorn raises it again when all is closed
         address, number = bound.getsockname()[:2]
         if token is None and not is_home(address):
             token = secrets.token_urlsafe(24)
@@ -65,8 +68,7 @@ def serve(
             app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=2
         )
         server = Server(config, app.state.live, (lambda: _show(with_token)) if open_browser else None)
-        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again when all is closed
-            server.run(sockets=[bound])
+        server.run(sockets=[bound])
 
 
 class Server(uvicorn.Server):
