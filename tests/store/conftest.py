@@ -30,6 +30,9 @@ class Postgres:
             self._pg_ctl: Callable[..., str] = pg_ctl
             self._data = folder / "data"
             self._server: Any = pgserver.get_server(self._data, cleanup_mode="delete")
+        self.execute("alter system set max_connections = 400")  # a hundred is its default
+        self.stop()
+        self.start()
 
     def url(self, database: str, *, user: str = "postgres", password: str = "") -> str:
         host = self._server.get_uri().partition("host=")[2]

@@ -26,7 +26,7 @@ class Reader(threading.Thread):
     def run(self) -> None:
         try:
             with open_store(self._where) as store:
-                while not self._over.is_set():
+                while not (self.looks and self._over.is_set()):
                     runs = store.runs()
                     run = runs[self._number % len(runs)]
                     series = run.series(["loss"], points=50)
