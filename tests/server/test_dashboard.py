@@ -332,6 +332,28 @@ def test_a_live_run_is_followed_with_a_bounded_number_of_points(
     seen.until(f"document.querySelector('.span-tools input:nth-of-type(2)').value === '{live.steps - 1}'")
 
 
+def test_layers_appear_when_they_are_first_read(serve: Callable[..., Served], show: Show, store: Path) -> None:
+    run, state = "20260106-000000-layers", {"steps": 3, "level": "basic"}
+    recorder = Recorder(url_of(store), run, "layers", state=lambda: state)
+    for step in range(3):
+        recorder.write_reading(Reading(step, {"loss": 1.0}))
+    assert recorder.flush()
+    seen = show(serve("--port", "0", "--store", str(store)).started(), f"#/run/{run}?tab=layers")
+    assert "raise it to advanced" in seen.wait("#panel .empty").inner_text()
+    state.update(steps=9, level="advanced")
+    for step in range(3, 9):
+        tables = {"gradient": TensorStats(("0.weight",), {"norm": np.array([1.0 + step])})}
+        recorder.write_reading(Reading(step, {"loss": 1.0}, tables))
+    assert recorder.flush()
+    for step in range(9, 600):  # the names of tables are asked for every few seconds
+        if seen.page.query_selector("#panel .heatmaplayer .hm") is not None:
+            break
+        recorder.write_reading(Reading(step, {"loss": 1.0}))
+        seen.page.wait_for_timeout(100)
+    assert seen.page.query_selector("#panel .heatmaplayer .hm") is not None
+    recorder.close(report(status="healthy", steps=9))
+
+
 def test_a_server_that_only_shows_has_no_controls(
     serve: Callable[..., Served], show: Show, store: Path, live: Writer
 ) -> None:

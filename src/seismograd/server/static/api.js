@@ -113,7 +113,7 @@ export async function login(token) {
   return answer.ok;
 }
 
-export function withQuery(path, query) {
+function withQuery(path, query) {
   const pairs = [];
   for (const [name, value] of Object.entries(query)) {
     for (const one of Array.isArray(value) ? value : [value]) {

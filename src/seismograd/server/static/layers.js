@@ -1,7 +1,7 @@
 // Layers over steps as a heat map, and the curve of the layer that is chosen.
 
 import { get, Gone, runPath } from "./api.js";
-import { Chart, dragging, layoutOf, plotly, QUIET } from "./charts.js";
+import { Chart, dragging, layoutOf, plotly, QUIET, spanKeys } from "./charts.js";
 import { choice, empty, failed, h, put, say, segments } from "./dom.js";
 import { label, many, number, real, whole } from "./format.js";
 import { append, none } from "./points.js";
@@ -28,11 +28,12 @@ export function mountLayers(panel, context) {
           : "They are read on sampled steps.",
       ),
     );
-    return { batch: () => Object.keys(context.run.tables).length && mountAgain(), reload: mountAgain };
+    return { found: lookAgain, reload: lookAgain };
   }
-  let current = null;
-  function mountAgain() {
-    Object.assign(current, mountLayers(panel, context));
+
+  /** Another level may read what was not read before. */
+  function lookAgain() {
+    if (JSON.stringify(context.run.tables) !== JSON.stringify(tables)) context.remount();
   }
 
   let kind = kinds.includes(query.kind) ? query.kind : kinds[0];
@@ -71,7 +72,12 @@ export function mountLayers(panel, context) {
     return columns.includes(wanted) ? wanted : columns.includes(FIRST[kind]) ? FIRST[kind] : columns[0];
   }
 
+  let offered = "";
+  /** Drawn anew only when there is something else to choose: a list that is open stays open. */
   function drawPickers() {
+    const next = JSON.stringify([kind, column, layer, isLog(), heat?.names]);
+    if (next === offered) return;
+    offered = next;
     const scales = segments(
       "Colour scale",
       [
@@ -287,23 +293,14 @@ export function mountLayers(panel, context) {
     );
   }
 
+  spanKeys(plot, span);
   plot.addEventListener("keydown", (event) => {
-    if (!heat || event.ctrlKey || event.metaKey || event.altKey) return;
-    const at = layer === null ? -1 : heat.names.indexOf(layer);
-    const acts = {
-      ArrowDown: () => choose(heat.names[Math.min(heat.names.length - 1, at + 1)]),
-      ArrowUp: () => choose(heat.names[Math.max(0, at - 1)]),
-      "+": () => span.zoom(0.5),
-      "=": () => span.zoom(0.5),
-      "-": () => span.zoom(2),
-      0: () => span.all(),
-      ArrowLeft: () => span.pan(-0.25),
-      ArrowRight: () => span.pan(0.25),
-    };
-    if (!acts[event.key]) return;
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!by || !heat || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     event.stopPropagation();
-    acts[event.key]();
+    const at = layer === null ? -1 : heat.names.indexOf(layer);
+    choose(heat.names[Math.max(0, Math.min(heat.names.length - 1, at + by))]);
   });
   const resized = new ResizeObserver(() => requestAnimationFrame(draw));
   resized.observe(panel);
@@ -312,9 +309,10 @@ export function mountLayers(panel, context) {
   drawPickers();
   plotly(server.plotly).then(ask, (error) => put(notice, failed(error)));
 
-  current = {
+  return {
     change: ask,
     reload: ask,
+    found: lookAgain,
     batch() {
       if (span.follows && !timer) timer = setTimeout(ask, EVERY);
     },
@@ -329,7 +327,6 @@ export function mountLayers(panel, context) {
       if (drawn) window.Plotly.purge(plot);
     },
   };
-  return current;
 }
 
 function place(kind) {

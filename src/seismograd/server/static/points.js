@@ -46,7 +46,7 @@ export function append(points, steps, values) {
 }
 
 /** Neighbours become one point; lowest and highest stay. */
-export function halved(points) {
+function halved(points) {
   const merged = none();
   for (let at = 0; at < points.steps.length; at += 2) {
     const next = Math.min(at + 1, points.steps.length - 1);

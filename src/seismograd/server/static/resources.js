@@ -14,16 +14,23 @@ const EVERY = 2000;
 export function mountResources(panel, context) {
   const { id, span, server } = context;
   const { names } = context.run;
+  const charts = [];
   const phases = PHASES.filter((name) => names.includes(name));
   const memory = names.filter((name) => name.startsWith("memory/"));
   const others = names.filter((name) => name.startsWith("time/") && !PHASES.includes(name));
   if (!phases.length && !memory.length && !others.length) {
     put(panel, empty("No time or memory has been read yet."));
-    return {};
+    return { found: lookAgain, reload: lookAgain };
+  }
+
+  /** A phase may come later than the others. */
+  function lookAgain() {
+    const known = (each) => each.filter((name) => /^(time|memory)\//.test(name)).join("\n");
+    if (known(context.run.names) !== known(names)) context.remount();
+    else if (charts.length) draw();
   }
   let gone = false;
   let timer = 0;
-  const charts = [];
   const add = (title, own, options) =>
     own.length && charts.push({ chart: new Chart({ title, span, ...options }), names: own });
   add("Time of a step by phase", phases, { height: 240, unit: "seconds", stacked: true });
@@ -118,7 +125,7 @@ export function mountResources(panel, context) {
   return {
     change: () => curves.ask(),
     reload: () => curves.ask(),
-    found: draw,
+    found: lookAgain,
     batch() {
       if (!span.follows || timer) return;
       timer = setTimeout(() => {

@@ -47,7 +47,7 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
     id,
     span,
     query,
-    setQuery,
+    setQuery: note,
     server,
     signal,
     go,
@@ -68,7 +68,18 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
       names = next;
       stream?.abort();
     },
+    /** Builds the view anew: the run has something that it had not. */
+    remount() {
+      tab?.leave?.();
+      mount(TABS.find((each) => each.id === tabId));
+    },
   };
+
+  /** What a view shows is kept, for the address and for the next time that the view is opened. */
+  function note(change) {
+    Object.assign(query, change);
+    setQuery(change);
+  }
 
   const head = runHead();
   const strip = h("div", { class: "tabs", role: "tablist", "aria-label": "Views of the run" });
@@ -79,7 +90,7 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
   put(root, head.element, controlsPlace, h("div", { class: "tab-row" }, strip, tools.element), notice, panel);
 
   span.addEventListener("change", () => {
-    setQuery(span.link());
+    note(span.link());
     tools.refresh();
     tab?.change?.();
   });
@@ -179,9 +190,13 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
     drawTabs();
     tools.element.hidden = !next.spans;
     panel.setAttribute("aria-labelledby", `tab-${tabId}`);
+    mount(next);
+  }
+
+  function mount(view) {
     put(panel);
-    tab = next.mount(panel, context);
-    if (tabId !== "overview") context.watch([]);
+    tab = view.mount(panel, context);
+    if (view.id !== "overview") context.watch([]);
   }
 
   /** Reads the stream for as long as the run lives and somebody looks. */

@@ -63,10 +63,9 @@ export class Span extends EventTarget {
 
   zoom(factor) {
     const [start, stop] = this.range();
-    const middle = this.follows && !this.isAll ? stop : (start + stop) / 2;
-    const half = ((stop - start) * factor) / 2;
-    if (this.follows && !this.isAll) this.set(stop - 2 * half, stop);
-    else this.set(middle - half, middle + half);
+    const width = (stop - start) * factor;
+    const last = this.follows && !this.isAll ? stop : (start + stop + width) / 2; // what is followed stays in view
+    this.set(last - width, last);
   }
 
   pan(share) {

@@ -40,5 +40,3 @@ export function faint(colour, share) {
   const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
   return `rgba(${red}, ${green}, ${blue}, ${share})`;
 }
-
-export const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
