@@ -10,6 +10,8 @@ import os
 import sqlite3
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -58,6 +60,23 @@ _files: weakref.WeakSet[Engine] = weakref.WeakSet()
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _connections: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """Every open one, by its identity."""
+
+
+@contextmanager
+def using() -> Iterator[None]:
+    """No fork meanwhile: SQLite's own locks would be held for ever in the child."""
+    gate = _gate
+    gate.enter()
+    try:
+        yield
+    finally:
+        gate.leave()
+
+
+def let_go(engine: Engine) -> None:
+    """Closes the engine's connections."""
+    with using():
+        engine.dispose()
 
 
 def mind(engine: Engine, *, is_file: bool) -> None:

@@ -259,7 +259,7 @@ def connect(url: sa.URL, *, writes: bool = False, patience: float = PATIENCE) ->
 
 def _disposed(engine: Engine | None) -> None:
     if engine is not None:
-        engine.dispose()
+        forks.let_go(engine)
 
 
 def _is_busy(error: BaseException) -> bool:
@@ -294,16 +294,17 @@ def _engine(url: sa.URL, writes: bool, patience: float) -> Engine:
     def opened() -> sqlite3.Connection:
         address = path.as_uri() + ("?mode=rwc" if writes else "?mode=rw" if _has_writable_folder(path) else _FROZEN)
         options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "uri": True}
-        connection = sqlite3.connect(address, patience, factory=forks.File, **options)
-        try:
-            if writes:
-                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first table, or without effect
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute(f"PRAGMA journal_size_limit={_LONGEST_LOG}")
-            connection.execute("PRAGMA synchronous=NORMAL")
-        except BaseException:
-            connection.close()
-            raise
+        with forks.using():
+            connection = sqlite3.connect(address, patience, factory=forks.File, **options)
+            try:
+                if writes:
+                    connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first table, or without effect
+                    connection.execute("PRAGMA journal_mode=WAL")
+                    connection.execute(f"PRAGMA journal_size_limit={_LONGEST_LOG}")
+                connection.execute("PRAGMA synchronous=NORMAL")
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
     engine = sa.create_engine(url, creator=opened)
@@ -344,7 +345,7 @@ def _migrate(engine: Engine, url: sa.URL, writes: bool) -> None:
     if not writes:
         if found is None:
             raise StoreError(f"{shown(url)} is no store of Seismograd's: there are no runs in it")
-        connect(url, writes=True).dispose()
+        forks.let_go(connect(url, writes=True))
         return
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":

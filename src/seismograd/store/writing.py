@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 
 from seismograd.records import Finding, Reading
-from seismograd.store import codec, schema
+from seismograd.store import codec, forks, schema
 from seismograd.store.recorder import weight
 from seismograd.store.retention import OVERHEAD, SEALED, SHARES, Retention
 from seismograd.store.texts import from_json, plain, to_json
@@ -129,7 +129,7 @@ class Writing:
         engine, self._engine = self._engine, None
         if engine is not None:
             with contextlib.suppress(Exception):
-                engine.dispose()
+                forks.let_go(engine)
 
     def _connected(self) -> Engine:
         if self._engine is not None and self._file is not None and _identity(self._url) != self._file:
@@ -140,7 +140,7 @@ class Writing:
                 with engine.begin() as connection:
                     self._introduce(connection)
             except BaseException:
-                engine.dispose()
+                forks.let_go(engine)
                 raise
             self._engine, self._file = engine, _identity(self._url)
         return self._engine
