@@ -18,8 +18,8 @@ demo: .venv/.base ## watch two sick training loops, name their faults (a NaN, a 
 test: .venv/.dev chromium ## run the tests
 	$(BIN)/python -m pytest -n 2 -m "not thorough"
 
-thorough: .venv/.dev ## run the scripts and patients that `make test` leaves out
-	$(BIN)/python -m pytest -n 2 -m thorough tests/test_scripts.py tests/test_patients.py
+thorough: .venv/.dev chromium ## run what `make test` leaves out: most scripts, patients and examples, the benchmarks in brief
+	$(BIN)/python -m pytest -n 2 -m thorough
 
 check: .venv/.dev ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff format --check

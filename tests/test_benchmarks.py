@@ -26,7 +26,7 @@ def _run(name: str, out: Path, *options: str) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_overhead(tmp_path: Path) -> None:
     options = ("--only", "mlp", "--only", "mlp-5-layers", "--steps", "16", "--pairs", "2")
     result = _run("overhead.py", tmp_path / "deep" / "overhead.json", *options)
@@ -43,7 +43,7 @@ def test_overhead(tmp_path: Path) -> None:
     assert result["import"]["imports_torch"] is False
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_timing(tmp_path: Path) -> None:
     result = _run("timing.py", tmp_path / "timing.json")
     assert [row["kind"] for row in result["found"]] == ["reads slowly", "in memory", "machine is busy"]
@@ -52,7 +52,7 @@ def test_timing(tmp_path: Path) -> None:
     assert 0 < row["low"] <= row["ratio"] <= row["high"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_run(tmp_path: Path) -> None:
     result = _run("run.py", tmp_path / "run.json")
     assert [row["way"] for row in result["rows"]] == ["python", "sg.watch", "seismograd run"]
@@ -60,7 +60,7 @@ def test_run(tmp_path: Path) -> None:
     assert result["start_up"]["run"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_memory(tmp_path: Path) -> None:
     options = ("--only", "losses_with_graphs", "--only", "cost", "--only", "search")
     result = _run("memory.py", tmp_path / "memory.json", *options)
@@ -73,7 +73,7 @@ def test_memory(tmp_path: Path) -> None:
     assert result["search"]["objects"] > 30_000
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_store(tmp_path: Path) -> None:
     result = _run("store.py", tmp_path / "store.json")
     ours = [row for row in result["write"] if row["who"].startswith("Seismograd")]
@@ -194,7 +194,7 @@ def test_the_gauntlet(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_patient_runs_the_gauntlet_unwatched_from_within(tmp_path: Path) -> None:
     options = ("--suite", "patients", "--only", "log_of_zero", "--only", "linear_regression", "--seeds", "1")
     result = _run("gauntlet.py", tmp_path / "gauntlet.json", *options)

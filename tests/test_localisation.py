@@ -75,7 +75,7 @@ def test_unknown_programs_are_named() -> None:
     assert "'cube_root' is unknown: there are absorbed_mask, " in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_handful_is_located(tmp_path: Path) -> None:
     out = tmp_path / "localisation.json"
     only = [option for name in HANDFUL for option in ("--only", name)]

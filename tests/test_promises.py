@@ -741,7 +741,9 @@ def _own_bytes() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    "level", [pytest.param(level, marks=() if level == "advanced" else pytest.mark.thorough) for level in LEVELS]
+)
 def test_memory_stays_bounded(level: str) -> None:
     torch.manual_seed(0)
     model = nn.Linear(2, 2)
