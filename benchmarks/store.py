@@ -82,7 +82,7 @@ def places(name: str, folder: Path, server: Callable[[str], str] | None) -> dict
 
 def write(folder: Path, server: Callable[[str], str] | None, quick: bool) -> list[dict[str, Any]]:
     rows = []
-    for layers, steps in ((0, 300 if quick else 20_000), (200, 60 if quick else 1000)):
+    for layers, steps in ((0, 300 if quick else 20_000), (200, 60 if quick else 300)):
         for name, where in places(f"write_{layers}", folder, server).items():
             began = perf_counter()
             recorder = feed(where, steps, layers=layers)
@@ -208,7 +208,7 @@ def cost(folder: Path, quick: bool) -> list[dict[str, Any]]:
             with_store = watch(model, optimizer, store=folder / f"cost-{case.name}-{level}", **options)
             plain, stored = Side(model, optimizer, inputs), Side(model, optimizer, inputs)
             plain.around, stored.around = Paused(without), Paused(with_store)
-            pairs, block = (2, 4) if quick else (40, max(8, case.steps // 30))
+            pairs, block = (2, 4) if quick else (30, max(6, case.steps // 60))
             for side in (plain, stored):
                 side.block(50)
             for each in (without, with_store):
