@@ -61,7 +61,8 @@ def pack(head: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, compres
     parts: list[bytes] = []
     at = 0
     for name, array in arrays.items():
-        kind, stored = _narrowed(np.ascontiguousarray(array))
+        stored = np.ascontiguousarray(array)
+        kind, stored = _narrowed(stored) if compress else (stored.dtype.str[1:], stored)
         planes = stored.reshape(-1).view(np.uint8).reshape(stored.size, stored.itemsize).T[::-1]
         count = _compressible(planes) if compress and stored.nbytes >= _WORTH else 0
         packed = zlib.compress(planes[:count].tobytes(), 1) if count else b""
