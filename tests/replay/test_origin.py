@@ -368,6 +368,25 @@ def test_weights_that_an_update_blew_up(watching):
     assert found.evidence["made_by"] == "lr not finite"
 
 
+def test_weights_that_went_bad_in_a_step_that_was_not_read(watching, monkeypatch):
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = watching(model, optimizer)
+    governor = run.watch.governor
+    monkeypatch.setattr(governor, "stepped", lambda *_: None)
+    for at in range(10):
+        governor.reads = at < 3 or at > 7
+        optimizer.zero_grad()
+        loss = model(GOOD).square().mean()
+        (torch.sqrt(loss - loss.detach()) if at == 5 else loss).backward()
+        optimizer.step()
+    found = run.origin
+    assert (found.id, found.where.line) == ("nonfinite-parameter", None)
+    assert found.evidence["made_by"] == "not read"
+    assert "that the budget left unread" in found.message
+    assert any("--budget" in advice for advice in found.recommendations)
+
+
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam"])
 def test_a_learning_rate_that_is_much_too_high(watching, optimizer):
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))

@@ -41,12 +41,12 @@ def blame_update(reading: Reading, before: Reading | None, watched: Watched) -> 
         number = next((at for at, each in enumerate(groups) if each is group), None)
         if (lr := before.scalars.get(f"lr/{number}")) is not None:
             facts["lr"] = lr  # a schedule may have moved it since
-    facts["made_by"] = _made_by(facts, parameter)
     if reading.step > before.step + 1:
         facts["not_read"] = reading.step - before.step - 1
+    facts["made_by"] = made_by = _made_by(facts, parameter)
     value, count, index = bad_places(parameter)
     told = origin_at(
-        Place(caller(), None, name.rpartition(".")[0]),
+        Place(None if made_by == "not read" else caller(), None, name.rpartition(".")[0]),
         phase="optimizer",
         op=None,
         value=value,
@@ -57,11 +57,17 @@ def blame_update(reading: Reading, before: Reading | None, watched: Watched) -> 
         dtype=str(parameter.dtype).removeprefix("torch."),
         inputs=(operand(name, parameter, name),),
         facts=facts,
-        sure=facts["made_by"] != "unknown",
-        note=None if facts["made_by"] != "unknown" else "the update looks sound: your own code may have written it",
+        sure=made_by not in _NOTES,
+        note=_NOTES.get(made_by),
     )
     where = Where(told.where.module, name, None, "optimizer", told.where.file, told.where.line, told.where.code)
     return Origin(**{**{part: getattr(told, part) for part in Origin.__slots__}, "where": where})
+
+
+_NOTES = {
+    "unknown": "the update looks sound: your own code may have written it",
+    "not read": "it began in a step that was not read, so what made it could not be seen",
+}
 
 
 def _state(optimizer: Optimizer, parameter: Tensor, group: dict[str, Any]) -> dict[str, Any]:
@@ -90,4 +96,4 @@ def _made_by(facts: dict[str, Any], parameter: Tensor) -> str:
         return "state not finite"
     if gradient is not None and abs(facts.get("lr", 0.0)) * gradient > 1e30:
         return "update overflow"
-    return "unknown"
+    return "not read" if "not_read" in facts else "unknown"

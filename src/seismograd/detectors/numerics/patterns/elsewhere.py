@@ -143,6 +143,17 @@ def _unknown(facts: dict[str, Any]) -> Account:
     )
 
 
+def _not_read(facts: dict[str, Any]) -> Account:
+    return Account(
+        "what made it was not seen",
+        (
+            "Run it again with every step read: `seismograd run --budget 0.9`, or `watch(..., budget=0.9)`.",
+            "Until then, skip steps whose gradient norm is not finite, so that the weights survive.",
+        ),
+        alone=False,
+    )
+
+
 MADE_BY: dict[str, tuple[str, Made]] = {
     "lr not finite": ("learning-rate-not-finite", _lr_not_finite),
     "state not finite": ("state-not-finite", _state_not_finite),
@@ -150,6 +161,7 @@ MADE_BY: dict[str, tuple[str, Made]] = {
     "update overflow": ("update-overflow", _overflow),
     "gradient not finite": ("gradient-stepped-on", _bad_gradient),
     "unknown": ("written-elsewhere", _unknown),
+    "not read": ("in-a-step-not-read", _not_read),
 }
 """What `facts["made_by"]` may say, the pattern's name, and what it says."""
 
@@ -165,7 +177,11 @@ def update(origin: Origin) -> Account:
     if isinstance(facts.get("lr"), (int, float)):
         by.append(f"lr {_rate(facts)}")
     means = f" ({', '.join(by)})" if by else ""
-    if isinstance(facts.get("step"), int):
+    if facts.get("made_by") == "not read":
+        skipped = facts["not_read"]
+        steps = "the one step" if skipped == 1 else f"one of the {skipped} steps"
+        why = f"{whose} became {number(origin.value)} in {steps} after step {facts['step']} that the budget left unread"
+    elif isinstance(facts.get("step"), int):
         why = f"the update of step {facts['step']}{means} made {whose} {number(origin.value)}: {account.why}"
     else:
         why = f"{whose} was {number(origin.value)} before the first update that was seen{means}"
