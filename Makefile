@@ -16,10 +16,10 @@ demo: .venv/.base ## watch two sick training loops, name their faults (a NaN, a 
 	$(BIN)/seismograd demo leak
 
 test: .venv/.dev chromium ## run the tests
-	$(BIN)/python -m pytest -n 2 -m "not thorough"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not thorough"
 
 thorough: .venv/.dev chromium ## run what `make test` leaves out: most scripts, patients and examples, the benchmarks in brief
-	$(BIN)/python -m pytest -n 2 -m thorough
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m thorough
 
 check: .venv/.dev ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff format --check
