@@ -29,6 +29,12 @@ from seismograd.store import Recorder, open_store
 from seismograd.store.schema import url_of
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal in which nothing has to be left out, whoever runs the tests."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+
 def run(*arguments: str, store: Path | str | None = None, **more: Any) -> tuple[int, str, str]:
     given = [*arguments, *([] if store is None else ["--store", str(store)])]
     result = CliRunner().invoke(app, given, **more)

@@ -434,6 +434,7 @@ def test_a_store_that_cannot_be_read_costs_the_page_its_curves_only(tmp_path, mo
     finally:
         each._exits.leave()
         each._forget_import()
+        each._debuggers()  # closes what looks for trainings in this very process
         each._tracebacks.leave()
     assert "torch.sqrt(h)" in (tmp_path / "page.html").read_text()
     assert "the database is gone" in capfd.readouterr().err
