@@ -123,8 +123,7 @@ class AsyncTrainingLogger(TrainingLogger):
         **metrics: Tensor | float,
     ) -> None:
         """Takes the values of a step, which are stored and judged: the loss, the learning rate, any others by name."""
-        given = {"loss": loss, "lr/0": learning_rate, **metrics}
-        values = {name: value for name, value in given.items() if value is not None}
+        values = _given(loss, learning_rate, metrics)
         self._submit(self._take, epoch, step, values, _marks(values.values())).result()
         self._do_errands()
 
@@ -137,8 +136,7 @@ class AsyncTrainingLogger(TrainingLogger):
         **metrics: Tensor | float,
     ) -> None:
         """As `update_progress`, aside from the event loop. Who was asked to stop, from outside, is stopped here."""
-        given = {"loss": loss, "lr/0": learning_rate, **metrics}
-        values = {name: value for name, value in given.items() if value is not None}
+        values = _given(loss, learning_rate, metrics)
         await self._aside(self._take, epoch, step, values, _marks(values.values()))
         self._do_errands()
 
@@ -354,6 +352,12 @@ def _end(thread: ThreadPoolExecutor, mode: _AnomalyMode, debugger: TrainingDebug
     finally:
         mode.leave()
         debugger.close()
+
+
+def _given(loss: Any, learning_rate: Any, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a step by their names in a reading; what was left out is not among them."""
+    values = {"loss": loss, "lr/0": learning_rate, **metrics}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _marks(values: Iterable[Any]) -> list[Any]:

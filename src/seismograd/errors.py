@@ -16,7 +16,8 @@ from enum import Enum
 from functools import wraps
 from typing import Any, TypeVar
 
-from seismograd.logger import LogLevel, complain
+from seismograd.complaints import complain
+from seismograd.logger import LogLevel
 from seismograd.places import is_users, spot_of
 from seismograd.records import Where, strict
 from seismograd.stats.plain import plain

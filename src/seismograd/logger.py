@@ -5,9 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-import sys
 import time
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -16,6 +14,7 @@ from enum import Enum
 from typing import Any, Self
 
 from seismograd import endings, folders
+from seismograd.complaints import complain
 from seismograd.records import rank, run_id
 from seismograd.reports.report import build_report
 from seismograd.stats.plain import plain
@@ -232,14 +231,6 @@ class _Record:
         self.recorder.close(build_report(run=run))
         if self._forget is not None:
             self._forget()
-
-
-def complain(text: str) -> None:
-    """Warns, and never raises: where the user turns warnings into errors it is said on stderr."""
-    try:
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
-    except Exception:
-        print(text, file=sys.stderr)  # noqa: T201
 
 
 _KEYS = ("level", "limit", "log_dir", "logger", "name", "store")

@@ -6,7 +6,6 @@ import atexit
 import difflib
 import math
 import os
-import sys
 import time
 import warnings
 import weakref
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from seismograd import endings, folders
 from seismograd.activations import ActivationMonitor
+from seismograd.complaints import complain
 from seismograd.config import Config, find_config
 from seismograd.detectors.insights import EXPLAINED, evidence_of
 from seismograd.errands import Errands
@@ -609,7 +609,7 @@ class TrainingDebugger:
         if self.complain is not None:
             self.complain(text)
         else:
-            _warn(text)
+            complain(text, stacklevel=5)
 
     def note(self, event_type: str, message: str, level: str = "info", **data: Any) -> None:
         """Notes an event of the run, which its report and its record then tell."""
@@ -740,13 +740,6 @@ def _ignored(given: Iterable[str] | str, configured: Iterable[str], detectors: I
         hint = f": did you mean {close[0]!r}?" if close else ""
         warnings.warn(f"ignore={wrong!r} names no finding of this version{hint}", UserWarning, stacklevel=4)
     return ids
-
-
-def _warn(text: str) -> None:
-    try:
-        warnings.warn(text, RuntimeWarning, stacklevel=5)
-    except Exception:  # the user turns warnings into errors: this one must not reach the loop
-        print(text, file=sys.stderr)  # noqa: T201
 
 
 def _exit_code(error: BaseException) -> int:

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity
 
-from seismograd.logger import complain
+from seismograd.complaints import complain
 from seismograd.patches import listeners
 from seismograd.profiling import trace
 from seismograd.profiling.lines import find_lines

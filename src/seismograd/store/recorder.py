@@ -7,10 +7,8 @@ the handler that ends the run has to get through.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +17,7 @@ from math import isfinite
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from seismograd.complaints import complain as say
 from seismograd.records import Finding, Reading
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Recorder:
         load(url)  # now: a child that is forked while another thread imports has half a module
         self.url, self.run, self.name, self.rank, self.limit = url, run, name, rank, limit
         self.about, self.state, self.on_request = about, state, on_request
-        self.complain: Callable[[str], None] = complain or _warn
+        self.complain: Callable[[str], None] = complain or say
         self.on_start = on_start
         self.spent = 0.0
         """Seconds of processor time that the writing took so far, without its beginning."""
@@ -364,10 +363,3 @@ def _emptied(queue: deque[Any]) -> list[Any]:
 
 def _event(kind: str, message: str) -> dict[str, Any]:
     return {"time": time.time(), "event_type": kind, "message": message, "level": "warning"}
-
-
-def _warn(text: str) -> None:
-    try:
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
-    except Exception:  # the user turns warnings into errors
-        print(text, file=sys.stderr)  # noqa: T201
