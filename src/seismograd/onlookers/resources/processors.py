@@ -104,21 +104,28 @@ def _times(workers: Iterable[int]) -> dict[int, float]:
     """The seconds of processor that each thread of ours and each worker has had, by their ids."""
     found: dict[int, float] = {}
     with suppress(OSError, AttributeError, ValueError):
-        second = os.sysconf("SC_CLK_TCK")
         for thread in os.listdir("/proc/self/task"):
-            found[int(thread)] = _ticks(Path(f"/proc/self/task/{thread}/stat")) / second
+            found[int(thread)] = _seconds(Path(f"/proc/self/task/{thread}"))
         for pid in workers:
-            found[-pid] = _ticks(Path(f"/proc/{pid}/stat")) / second
+            found[-pid] = _ticks(Path(f"/proc/{pid}"))
     return found
 
 
-def _ticks(stat: Path) -> int:
-    """User and system time, of a file whose second field, a name in parentheses, may hold anything."""
+def _seconds(thread: Path) -> float:
+    """What a thread has had, to the nanosecond where the kernel tells it: many that share a processor have few ticks."""
     try:
-        fields = stat.read_bytes().rpartition(b")")[2].split()
-        return int(fields[11]) + int(fields[12])
+        return int((thread / "schedstat").read_bytes().split()[0]) / 1e9
+    except (OSError, IndexError):
+        return _ticks(thread)
+
+
+def _ticks(task: Path) -> float:
+    """User and system time, by a file whose second field, a name in parentheses, may hold anything."""
+    try:
+        fields = (task / "stat").read_bytes().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     except (OSError, IndexError):  # it is over
-        return 0
+        return 0.0
 
 
 def _line(words: str) -> dict[str, Any] | None:
