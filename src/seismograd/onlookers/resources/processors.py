@@ -112,7 +112,7 @@ def _times(workers: Iterable[int]) -> dict[int, float]:
 
 
 def _seconds(thread: Path) -> float:
-    """What a thread has had, to the nanosecond where the kernel tells it: many that share a processor have few ticks."""
+    """What a thread has had, to the nanosecond where the kernel tells it: several on one processor have few ticks."""
     try:
         return int((thread / "schedstat").read_bytes().split()[0]) / 1e9
     except (OSError, IndexError):
