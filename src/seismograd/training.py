@@ -479,7 +479,7 @@ class TrainingDebugger:
             self.ended({"code": code, "exception": signal}, crashed=False)
         self.close()
         if self.recorder is not None:  # the signal may have come while it was being closed
-            self.recorder.close({})
+            self.recorder.close(self.report())
 
     def _attached(self, method: str) -> Loop:
         if self._loop is None:
