@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection, Engine
 from seismograd.records import Finding, Reading
 from seismograd.store import codec, forks, schema
 from seismograd.store.recorder import weight
-from seismograd.store.retention import OVERHEAD, SEALED, SHARES, Retention
+from seismograd.store.retention import OVERHEAD, SEALED, SHARES, Retention, is_chief
 from seismograd.store.texts import from_json, plain, to_json
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class Writing:
 
     def _learn(self, encoded: codec.Encoded) -> None:
         for name in encoded.names:
-            if name not in self._names and len(self._names) < NAMES:
+            if name not in self._names and (len(self._names) < NAMES or is_chief(name)):
                 self._names[name] = None
         for kind, columns in encoded.measures.items():
             self._tables.setdefault(kind, {}).update(dict.fromkeys(columns))
