@@ -593,6 +593,37 @@ def test_a_wrong_store_is_said_before_the_script_starts(
     assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
+TINY = """
+import torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    optimizer.zero_grad(), model(torch.ones(4, 2)).square().mean().backward(), optimizer.step()
+"""
+
+
+def test_run_says_where_it_is_recorded_and_show_looks_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEISMOGRAD_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TINY)
+
+    def heard(*arguments: str) -> str:
+        command = [sys.executable, "-m", "seismograd", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+    assert "seismograd show last --store 'my runs', seismograd ui" in heard("run", "--store", "my runs", "train.py")
+    (tmp_path / "pyproject.toml").write_text('[tool.seismograd]\nstore = "ours"\n')
+    assert "seismograd show last, seismograd ui" in heard("run", "train.py")
+    code, out, _ = run("runs", "--json")
+    assert (code, len(json.loads(out)["runs"])) == (0, 1)
+    monkeypatch.setenv("SEISMOGRAD_STORE", "my runs")
+    assert len(sg.runs()) == 1
+    (tmp_path / "file").write_text("x")
+    told = heard("run", "--store", "file/store", "train.py")
+    assert "seismograd: it was not recorded: the last" in told
+    assert "recorded as" not in told
+
+
 @pytest.mark.parametrize("command", [["show"], ["diagnose"], ["html"], ["diff", "base"]], ids=lambda each: each[0])
 def test_a_run_that_is_not_there_is_said_with_what_is(command: list[str], store: Path) -> None:
     code, _, err = run(*command, "bsae", store=store)

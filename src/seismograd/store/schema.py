@@ -169,9 +169,9 @@ class StoreError(ValueError):
 
 
 def url_of(where: str | os.PathLike[str] | None) -> sa.URL:
-    """The address of the store that is meant: a folder, a `.db` file, or a URL; none is the folder of all runs."""
+    """The address of the store that is meant: a folder, a `.db` file, or a URL; none is where runs are recorded."""
     if where is None:
-        where = folders.home()
+        where = folders.store() or folders.home()
     text = os.fspath(where)
     if "://" in text:
         return _server(text)
