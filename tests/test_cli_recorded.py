@@ -569,6 +569,61 @@ def test_a_store_that_is_none_is_said_in_a_line(command: list[str], tmp_path: Pa
     assert not (tmp_path / "nothing").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("SEISMOGRAD_STORE", "mysql://root@localhost/runs", "cannot be kept in 'mysql'"),
+        ("SEISMOGRAD_STORE_LIMIT", "0.5", "SEISMOGRAD_STORE_LIMIT is '0.5'"),
+        (None, "", "store is ''"),
+    ],
+)
+def test_a_wrong_store_is_said_before_the_script_starts(
+    name: str | None, value: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit('it was started')\n")
+    monkeypatch.delenv("SEISMOGRAD_STORE", raising=False)
+    if name is not None:
+        monkeypatch.setenv(name, value)
+    options = [] if name is not None else ["--store", value]
+    command = [sys.executable, "-m", "seismograd", "run", *options, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert problem in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+TINY = """
+import torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    optimizer.zero_grad(), model(torch.ones(4, 2)).square().mean().backward(), optimizer.step()
+"""
+
+
+def test_run_says_where_it_is_recorded_and_show_looks_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEISMOGRAD_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TINY)
+
+    def heard(*arguments: str) -> str:
+        command = [sys.executable, "-m", "seismograd", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+    assert "seismograd show last --store 'my runs', seismograd ui" in heard("run", "--store", "my runs", "train.py")
+    (tmp_path / "pyproject.toml").write_text('[tool.seismograd]\nstore = "ours"\n')
+    assert "seismograd show last, seismograd ui" in heard("run", "train.py")
+    code, out, _ = run("runs", "--json")
+    assert (code, len(json.loads(out)["runs"])) == (0, 1)
+    monkeypatch.setenv("SEISMOGRAD_STORE", "my runs")
+    assert len(sg.runs()) == 1
+    (tmp_path / "file").write_text("x")
+    told = heard("run", "--store", "file/store", "train.py")
+    assert "seismograd: it was not recorded: the last" in told
+    assert "recorded as" not in told
+
+
 @pytest.mark.parametrize("command", [["show"], ["diagnose"], ["html"], ["diff", "base"]], ids=lambda each: each[0])
 def test_a_run_that_is_not_there_is_said_with_what_is(command: list[str], store: Path) -> None:
     code, _, err = run(*command, "bsae", store=store)

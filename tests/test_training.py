@@ -127,6 +127,31 @@ def test_numpy_loops_are_judged_by_the_same_detectors():
     assert report["run"]["steps"] == 13
 
 
+@pytest.mark.parametrize(
+    ("told", "counted"),
+    [
+        ((0, 1, 2, 0, 1, 2, 0), (0, 1, 2, 3, 4, 5, 6)),  # epochs
+        ((1, 2, 3, 1, 2), (1, 2, 3, 4, 5)),
+        ((100, 101, 90, 91), (100, 101, 102, 103)),  # before where it began
+        ((0, 1, 2, 3, 2, 3, 4), (0, 1, 2, 3, 2, 3, 4)),  # back to a checkpoint: they are the same steps
+        ((0, 0, 1, 1), (0, 0, 1, 1)),  # two models
+    ],
+)
+def test_steps_that_begin_anew_are_counted_through(told, counted, tmp_path):
+    model = nn.Linear(2, 1)
+    with (
+        sg.TrainingDebugger(store=tmp_path, name="arrays", strict=True) as arrays,
+        sg.TrainingDebugger(store=tmp_path, name="model", strict=True) as tensors,
+    ):
+        for step in told:
+            arrays.step(step, 1.0, {"w": np.ones(3)}, 0.1)
+            model(torch.ones(1, 2)).sum().backward()
+            assert tensors.monitor_training_step(model, 1.0, step)["step"] == step
+    for run in sg.runs(tmp_path):
+        assert tuple(reading.step for reading in run.readings()) == counted, run.name
+        assert run.steps >= len(set(counted))
+
+
 def test_the_summary_counts_steps_not_findings(loop):
     model, optimizer, step = loop
     with sg.watch(model, optimizer, sinks=[]) as watch:

@@ -8,6 +8,24 @@ from collections.abc import Mapping
 from typing import Any
 
 
+class Numbers:
+    """Of the steps that somebody numbers: those that begin anew, with each epoch, are counted through."""
+
+    def __init__(self) -> None:
+        self._first: int | None = None
+        self._last = self._most = self._before = 0
+
+    def counted(self, step: int) -> int:
+        """The number in the run of the step that is told now. One that only goes back a little keeps its own."""
+        if self._first is None:
+            self._first = self._last = self._most = step
+        elif step <= self._first and step < self._last:  # where it began
+            self._before = self._most + 1 - step
+        self._last = step
+        self._most = max(self._most, self._before + step)
+        return self._before + step
+
+
 class Progress:
     """How far a training is. Steps that begin anew with each epoch are counted through."""
 

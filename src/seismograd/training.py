@@ -25,6 +25,7 @@ from seismograd.errands import Errands
 from seismograd.governor import Governor
 from seismograd.history import TrainingHistory, issues_of
 from seismograd.judge import Judge
+from seismograd.progress import Numbers
 from seismograd.protocols import Detector, Sink
 from seismograd.records import DebugLevel, Finding, Reading, Severity, Where, rank, run_id
 from seismograd.reports.report import build_report
@@ -134,7 +135,7 @@ class TrainingDebugger:
         self._traps: list[dict[str, Any]] = []
         self._counted_at: dict[str, int] = {}
         self._seen: list[Finding] = []
-        self._last_step = -1
+        self._last_step, self._numbers = -1, Numbers()
         self._latest: dict[str, float] = {}
         self._started = datetime.now(UTC)
         self._ended: datetime | None = None
@@ -273,7 +274,11 @@ class TrainingDebugger:
         activations: Mapping[str, ArrayLike] | None = None,
         val_loss: float | None = None,
     ) -> None:
-        """Records and judges one step of any training loop, from plain numbers and arrays."""
+        """Records and judges one step of any training loop, from plain numbers and arrays.
+
+        Steps that begin anew with each epoch are counted through.
+        """
+        step = self._numbers.counted(step)
         reading, stats = array_reading(step, loss, gradients, learning_rate, val_loss)
         self.gradient_history.append(stats)
         self.history.record(
@@ -287,12 +292,12 @@ class TrainingDebugger:
 
     def monitor_training_step(self, model: nn.Module, loss: Tensor | float, step: int) -> dict[str, Any]:
         """Reads the gradients that `model` holds now, judges the step, and says what was seen at it."""
-        before = self._counts.copy()
+        before, number = self._counts.copy(), self._numbers.counted(step)
         if self._loop is not None:
-            self._loop.observe_step(loss, step)
+            self._loop.observe_step(loss, number)
             self._loop.flush()
         else:
-            self._take(self._hand(model).read(loss, step, more=self._level is not DebugLevel.BASIC))
+            self._take(self._hand(model).read(loss, number, more=self._level is not DebugLevel.BASIC))
             if self.errands.waiting:
                 self.errands.step_over()
         seen = [finding for finding in self._seen if finding.severity is not Severity.INFO]
@@ -479,7 +484,7 @@ class TrainingDebugger:
             self.ended({"code": code, "exception": signal}, crashed=False)
         self.close()
         if self.recorder is not None:  # the signal may have come while it was being closed
-            self.recorder.close({})
+            self.recorder.close(self.report())
 
     def _attached(self, method: str) -> Loop:
         if self._loop is None:

@@ -76,6 +76,19 @@ def changed(reading: Reading, **scalars: float) -> Reading:
     return replace(reading, scalars={**reading.scalars, **scalars})
 
 
+def test_steps_that_begin_again_are_compared_in_their_turn(tmp_path: Path) -> None:
+    losses = np.random.default_rng(0).random((100, 30)).tolist()
+    epochs = [Reading(step, {"loss": loss}) for epoch in losses for step, loss in enumerate(epoch)]
+    record(tmp_path, "one", epochs)
+    record(tmp_path, "same", epochs)
+    epochs[70 * 30 + 12] = Reading(12, {"loss": 7.0})
+    record(tmp_path, "other", epochs)
+    assert compared(tmp_path, "one", "same").verdict == "bit-equal"
+    found = compared(tmp_path, "one", "other").parted
+    assert found is not None
+    assert (found.step, found.values) == (12, (losses[70][12], 7.0))
+
+
 # -- real runs ---------------------------------------------------------------------------------------------------------
 
 

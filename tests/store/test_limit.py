@@ -108,13 +108,19 @@ def test_scalars_alone(where: str) -> None:
 def test_ever_new_names(tmp_path: Path) -> None:
     def logged() -> Iterator[Reading]:
         for step in range(12_000):
-            yield Reading(step, {"loss": 1.0, f"sample/{step}": float(step)})
+            validated = {"val_loss": math.nan if step == 4000 else 1.0} if step % 1000 == 0 and step > 3000 else {}
+            loss = 1e9 if step == 1500 else 1.0
+            yield Reading(step, {f"sample/{step}": float(step), "loss": loss, **validated})
 
     assert _write(str(tmp_path), logged()) < 1.05 * LIMIT
     with open_store(tmp_path) as store:
         run = store.run("one")
-        assert run.series("loss", points=100)["loss"].count.sum() == 12_000
-        assert len(run.names()) <= 2000
+        loss = run.series("loss", points=100)["loss"]
+        assert (loss.count.sum(), loss.high.max()) == (12_000, 1e9)
+        assert len(run.names()) <= 2001
+        assert "val_loss" in run.names()
+        validated = run.series("val_loss")["val_loss"]
+        assert (validated.count.sum(), validated.bad.sum()) == (8, 1), "it came late, and is thinned like the loss"
 
 
 def test_many_layers_and_a_small_limit(tmp_path: Path) -> None:

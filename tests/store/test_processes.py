@@ -60,6 +60,24 @@ def test_a_signal_ends_a_watch_that_is_written_whole(where: str, tmp_path: Path,
     assert run.report()["run"]["exit"] == {"code": 128 + signal.Signals[name], "exception": name}
 
 
+def test_a_signal_while_it_is_being_closed(where: str, tmp_path: Path) -> None:
+    program = """
+class Slow:
+    def write_reading(self, reading): pass
+    write_finding = update_finding = write_reading
+    def close(self, report): os.kill(os.getpid(), signal.SIGTERM)
+
+watch = sg.watch(model, optimizer, store=sys.argv[1], sinks=[Slow()])
+train(watch, 5, model, optimizer)
+watch.close()
+"""
+    code, _, said = _run(program, tmp_path, where)
+    assert (code, said) == (-signal.SIGTERM, "")
+    run = _only(where)
+    assert _losses(run) == list(range(5))
+    assert run.report()["run"]["steps"] == 5
+
+
 def test_under_seismograd_run_too(tmp_path: Path) -> None:
     where = str(tmp_path / "store")
     program = "train(None, 30, model, optimizer)\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(60)\n"

@@ -122,6 +122,20 @@ def test_large_tables_count_for_more(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert sink.written + sink.thinned == 2000
 
 
+def test_a_run_that_is_bad_for_good_does_not_grow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(recorders, "MOST_CELLS", 1000)
+    gate = threading.Event()
+    sink = recorder(str(tmp_path), about=lambda: {"waited": gate.wait(30)})
+    stats = {"gradient": TensorStats(("a", "b"), {"norm": [math.nan, 2.0], "max": [1.0, 2.0]})}
+    for step in range(2000):
+        sink.write_reading(Reading(step, {"loss": math.nan}, stats))
+        assert sum(recorders.weight(each) for each, _ in sink._queue) <= 1000
+    gate.set()
+    sink.close(REPORT)
+    assert next(iter(open_run(str(tmp_path)).readings())).step == 0, "where it began is there"
+    assert sink.written + sink.thinned == 2000
+
+
 def test_what_cannot_be_written_down_is_left_out(where: str) -> None:
     class Odd:
         def __str__(self) -> str:

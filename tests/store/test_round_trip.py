@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seismograd.records import Origin, Reading, TensorStats, Where
+from seismograd.records import Finding, Origin, Reading, Severity, TensorStats, Where
 from seismograd.store import Recorder, open_store, schema
 from seismograd.store.blobs import Blob, DamagedError, pack
 from seismograd.store.codec import decode, encode
@@ -65,6 +65,24 @@ def test_readings_come_back_to_the_bit(told: list[Reading], compress: bool) -> N
     back = decode(encoded.scalars, encoded.tables, encoded.facts)
     assert len(back) == len(told)
     assert all(map(_same, told, back))
+
+
+def test_words_come_back_as_they_were(where: str) -> None:
+    sink = Recorder(schema.url_of(where), "one", "one", complain=pytest.fail)
+    code = r"""s.replace("\u0000", "\\u0000")"""
+    long = "".join(f"block{at}." for at in range(1000))  # longer than an index of PostgreSQL takes
+    finding = Finding(
+        "loss-spike", Severity.WARNING, 1, "a \0 in it", where=Where(code=code), evidence={"series": long}
+    )
+    sink.write_reading(Reading(1, {"loss": 1.0}))
+    sink.write_finding(finding)
+    assert sink.flush()
+    sink.update_finding(replace(finding, count=2))
+    sink.close({"run": {}})
+    with open_store(where) as store:
+        (back,) = store.run("one").findings()
+    assert (back.where.code, back.message, back.count) == (code, "a \N{REPLACEMENT CHARACTER} in it", 2)
+    assert back.key == finding.key
 
 
 def test_both_back_ends_keep_what_is_odd(where: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -188,8 +189,9 @@ def run(
             config.apply(DEFAULT)
     except ValueError as error:
         stop(str(error))
-    if store is not None:
-        _check_store(store)
+    asked = config.store if store is None else store
+    if asked is not None or any(name in os.environ for name in ("SEISMOGRAD_STORE", "SEISMOGRAD_STORE_LIMIT")):
+        _check_store(asked)
     for receiver in notify or ():
         _check_receiver(receiver)
     options = Options(
@@ -212,18 +214,19 @@ def run(
     then.append(partial(start, what, options))
 
 
-def _check_store(store: str) -> None:
-    """Says what is wrong with the address before the script starts."""
+def _check_store(store: str | bool | None) -> None:
+    """Says what is wrong with the address or the limit before the script starts."""
     from seismograd import folders
 
-    where = folders.store(store)
-    if where is not False:
-        from seismograd.store.schema import StoreError, url_of
+    try:
+        where = folders.store(store)
+        if where is not False:
+            from seismograd.store.schema import limit_of, url_of
 
-        try:
             url_of(where)
-        except StoreError as error:
-            stop(str(error))
+            limit_of()
+    except (ValueError, TypeError) as error:
+        stop(str(error))
 
 
 def _check_receiver(receiver: str) -> None:

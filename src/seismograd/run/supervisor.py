@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -325,9 +326,21 @@ class Supervisor:
         display.print(render_verdict(report))
         if self._scout is not None and self._scout.unwatched and report["run"]["steps"]:
             self._say(f"seismograd: {_unwatched(self._scout.unwatched)}")
-        recorded = [each["run"]["id"] for each in report.get("runs", [report]) if each["run"].get("store")]
+        self._say_where([each["run"] for each in report.get("runs", [report]) if each["run"].get("store")])
+
+    def _say_where(self, runs: list[dict[str, Any]]) -> None:
+        """Where the runs are recorded, and what of them is not."""
+        recorded = [run["id"] for run in runs if run["store"]["written"]]
+        missing = next((run["store"]["missing"] for run in runs if run["store"]["missing"]), None)
+        if missing is not None:
+            self._say(f"seismograd: {'not all of it was' if recorded else 'it was not'} recorded: {missing}")
         if recorded:
-            self._say(f"seismograd: recorded as {', '.join(recorded[:3])}: seismograd show last, seismograd ui")
+            store = self._options.store
+            if isinstance(store, str) and "://" in store:
+                store = runs[0]["store"]["address"]  # without its password
+            more = f" --store {shlex.quote(store)}" if isinstance(store, str) else ""
+            show = f"seismograd show last{more}, seismograd ui{more}"
+            self._say(f"seismograd: recorded as {', '.join(recorded[:3])}: {show}")
 
 
 class _Stop:

@@ -128,7 +128,7 @@ def _unlike(
 def _paired(one: Series, other: Series) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
     """The places of the points that can be compared: of the same span, or whose last value is of the same step; and
     which of them are of the same span."""
-    (mine, ours), (theirs, others) = _keys(one), _keys(other)
+    (mine, ours), (theirs, others) = _keys(one.steps, other.steps)
     _, a, b = np.intersect1d(ours, others, assume_unique=True, return_indices=True)
     a, b = mine[a], theirs[b]
     alike = (one.first[a] == other.first[b]) & (one.count[a] == other.count[b])
@@ -136,12 +136,15 @@ def _paired(one: Series, other: Series) -> tuple[NDArray[np.intp], NDArray[np.in
     return a[known], b[known], alike[known]
 
 
-def _keys(series: Series) -> tuple[NDArray[np.intp], Ints]:
-    """The points in the order of their steps, each with a number that is its own: a value may come twice a step."""
-    order = np.argsort(series.steps, kind="stable")
-    steps = series.steps[order]
-    twice = np.arange(len(steps)) - np.searchsorted(steps, steps)
-    return order, steps * 64 + np.minimum(twice, 63)
+def _keys(*every: Ints) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Of each run the points in the order of their steps, each with a number that is its own: a step may come again, as
+    often as there are epochs where they begin anew with each."""
+    known = np.unique(np.concatenate(every))
+    orders = [np.argsort(steps, kind="stable") for steps in every]
+    places = [np.searchsorted(known, steps[order]) for steps, order in zip(every, orders, strict=True)]
+    again = [np.arange(len(place)) - np.searchsorted(place, place) for place in places]
+    most = 1 + max(int(times.max(initial=0)) for times in again)
+    return [(order, place * most + times) for order, place, times in zip(orders, places, again, strict=True)]
 
 
 def _is_dense(series: Series) -> NDArray[np.bool_]:

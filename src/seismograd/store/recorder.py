@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
@@ -188,10 +188,10 @@ class Recorder:
         """Every second reading goes, but for those that tell what comes only once."""
         waiting = _emptied(self._queue)
         kept = [entry for at, entry in enumerate(waiting) if not at % 2 or _is_rare(entry[0])]
-        if len(kept) > MOST:  # nothing but rarities
-            kept = kept[-MOST // 2 :]
+        while len(kept) > 1 and (len(kept) > MOST or _cells(kept) > MOST_CELLS):  # nothing but rarities
+            kept = kept[::2]
         self.thinned += len(waiting) - len(kept)
-        self._came -= sum(weight(reading) for reading, _ in waiting) - sum(weight(reading) for reading, _ in kept)
+        self._came -= _cells(waiting) - _cells(kept)
         self._queue.extendleft(reversed(kept))
         self._bell.put(None)
 
@@ -257,7 +257,7 @@ class Recorder:
         """What waits, taken out of the queue."""
         batch = Batch(state={**self._told_state(), "thinned": self.thinned, "lost": self.told()["missing"]})
         batch.readings, batch.events = _emptied(self._queue), _emptied(self._events)
-        self._went += sum(weight(reading) for reading, _ in batch.readings)
+        self._went += _cells(batch.readings)
         for key in tuple(self._findings):
             batch.findings[key] = self._findings.pop(key)
         if final:
@@ -339,6 +339,10 @@ class Recorder:
 def weight(reading: Reading) -> int:
     """How many numbers its tables have."""
     return sum(len(stats.names) * len(stats.columns) for stats in reading.tensors.values())
+
+
+def _cells(entries: Iterable[tuple[Reading, float]]) -> int:
+    return sum(weight(reading) for reading, _ in entries)
 
 
 def _is_rare(reading: Reading) -> bool:

@@ -7,9 +7,9 @@ findings go last. Everything here can be done twice: what an attempt left behind
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -47,6 +47,8 @@ _BUCKET = 32
 _LIKELY = 5
 """Levels of buckets that a run of some million steps has."""
 MOST_NAMES = 1000
+is_chief = re.compile(r"(val_)?loss(/\d)?|grad/norm(/\d)?|lr/\d").fullmatch
+"""Whether a scalar is one of those that no run may lose, however many others there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Retention:
         self._run, self._rank = run, rank
         self._shares = {kind: int(share * limit) for kind, share in SHARES.items()}
         self.most_names = min(MOST_NAMES, self._shares["buckets"] // (_LIKELY * FACTOR * FEWEST * _BUCKET))
-        """The scalars that are thinned with age, the first that came; others go with their readings."""
+        """The scalars that are thinned with age: the chief ones, the first that came. Others go with their readings."""
         self._segments: list[Segment] = []
         self._pending: list[list[Buckets]] = [[] for _ in range(LEVELS + 2)]
         """Buckets by level that are not yet a full row."""
@@ -114,7 +116,7 @@ class Retention:
         self._segments.append(Segment(number, first, last, readings, tables, stays=self._added < HEAD))
         self._added += 1
         self.size += readings + tables
-        known = set(islice(names, self.most_names))
+        known = set(sorted(names, key=lambda name: not is_chief(name))[: self.most_names])
         kept = [name for name in encoded.names if name in known]
         self._pending[1] = [*self._pending[1], Buckets.of_readings(encoded.scalars, kept).folded(FACTOR)]
         if encoded.tables is not None:

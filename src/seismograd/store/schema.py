@@ -169,9 +169,9 @@ class StoreError(ValueError):
 
 
 def url_of(where: str | os.PathLike[str] | None) -> sa.URL:
-    """The address of the store that is meant: a folder, a `.db` file, or a URL; none is the folder of all runs."""
+    """The address of the store that is meant: a folder, a `.db` file, or a URL; none is where runs are recorded."""
     if where is None:
-        where = folders.home()
+        where = folders.store() or folders.home()
     text = os.fspath(where)
     if "://" in text:
         return _server(text)
@@ -209,9 +209,11 @@ def limit_of(asked: int | None = None) -> int:
         try:
             asked = int(float(text) * 1024 * 1024) if text else LIMIT
         except (ValueError, OverflowError):
+            asked = 0
+        if asked < 1024 * 1024:
             raise StoreError(
-                f"SEISMOGRAD_STORE_LIMIT is {text!r}: it takes a number of megabytes, such as 200"
-            ) from None
+                f"SEISMOGRAD_STORE_LIMIT is {text!r}: it takes a number of megabytes, 1 or more, such as 200"
+            )
     if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1024 * 1024:
         raise StoreError(f"a limit of {asked!r} bytes is too small for a run: give 1048576 (1 MB) or more")
     return asked

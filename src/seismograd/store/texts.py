@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from seismograd.records import strict
 
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+"""A NUL as JSON has it; behind a backslash it is text, as in a line of code that is told."""
+
 
 def to_json(value: Any) -> str:
     """`value` as JSON that any database and any browser reads."""
-    return json.dumps(strict(value), allow_nan=False, separators=(",", ":")).replace(
-        "\\u0000", "\N{REPLACEMENT CHARACTER}"
-    )
+    text = json.dumps(strict(value), allow_nan=False, separators=(",", ":"))
+    return _NUL.sub("\\1\N{REPLACEMENT CHARACTER}", text)
 
 
 def from_json(text: str | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import time
 from collections import deque
@@ -17,7 +18,7 @@ from sqlalchemy.engine import Connection, Engine
 from seismograd.records import Finding, Reading
 from seismograd.store import codec, forks, schema
 from seismograd.store.recorder import weight
-from seismograd.store.retention import OVERHEAD, SEALED, SHARES, Retention
+from seismograd.store.retention import OVERHEAD, SEALED, SHARES, Retention, is_chief
 from seismograd.store.texts import from_json, plain, to_json
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ EVENTS = 20_000
 FINDINGS = 2000
 LONGEST = 4000
 """Characters of a message that are kept."""
+LONGEST_KEY = 1000
+"""Characters of a finding's key that are written out."""
 PULSE = 2.0
 """Seconds: a run that has nothing to write says at least so often that it lives."""
 TOLD = 0.02
@@ -270,7 +273,7 @@ class Writing:
 
     def _learn(self, encoded: codec.Encoded) -> None:
         for name in encoded.names:
-            if name not in self._names and len(self._names) < NAMES:
+            if name not in self._names and (len(self._names) < NAMES or is_chief(name)):
                 self._names[name] = None
         for kind, columns in encoded.measures.items():
             self._tables.setdefault(kind, {}).update(dict.fromkeys(columns))
@@ -307,7 +310,7 @@ class Writing:
                 row = {
                     "run": self._run,
                     "rank": finding.rank,
-                    "key": to_json(key),
+                    "key": _key(key),
                     "severity": finding.severity.value,
                     "changed": self._batch + 1,
                     "data": to_json(finding.to_dict()),
@@ -416,6 +419,12 @@ class Writing:
 
 class _GoneError(Exception):
     """The run is not in the store any more: somebody deleted it."""
+
+
+def _key(key: tuple[Any, ...]) -> str:
+    """The key of a finding as an index of PostgreSQL takes it: a long one, of a long name, by its sum."""
+    text = to_json(key)
+    return text if len(text) <= LONGEST_KEY else hashlib.sha256(text.encode()).hexdigest()
 
 
 def _encoded(entries: Sequence[tuple[Reading, float]], compress: bool) -> codec.Encoded:
