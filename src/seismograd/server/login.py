@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
+import secrets
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers
@@ -24,7 +24,8 @@ class Login:
 
     def __init__(self, token: str | None, guesses: int = 20) -> None:
         self._token = None if token is None else token.encode()
-        self._pass = "" if token is None else hmac.digest(token.encode(), b"seismograd cookie", hashlib.sha256).hex()
+        self._pass = secrets.token_hex(32)
+        """The cookie. Made from the token it would be another way to guess that, as often as one likes."""
         self._guesses = Buckets(guesses, 0.1)
 
     def check(self, scope: Scope, headers: Headers, client: str) -> Response | None:
