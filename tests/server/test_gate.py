@@ -184,6 +184,13 @@ def test_a_token_in_the_address_is_traded_for_a_cookie(store: Path) -> None:
     assert code(client.get(f"/api?token={TOKEN}x")) == (401, "wrong-token")
 
 
+def test_a_token_may_have_any_letters(store: Path) -> None:
+    client = app_client(store, token="Schlüssel zum Garten")
+    assert client.get("/api", headers={b"Authorization": "Bearer Schlüssel zum Garten".encode()}).status_code == 200
+    assert client.get("/api", params={"token": "Schlüssel zum Garten"}).status_code == 303
+    assert code(client.get("/api", headers={b"Authorization": b"Bearer Schl\xffssel"})) == (401, "wrong-token")
+
+
 def test_a_cookie_tells_nothing_of_the_token(store: Path) -> None:
     """Else guesses could be tried as cookies, past the limit on wrong tokens."""
     cookies = {app_client(store, token=TOKEN).get(f"/?token={TOKEN}").headers["set-cookie"] for _ in range(2)}

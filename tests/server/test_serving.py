@@ -139,7 +139,7 @@ def test_a_host_beyond_this_machine_has_a_token_made_and_printed_once(serve: Ser
 
 
 def test_a_token_of_ones_own_from_the_environment(serve: Serve) -> None:
-    served = serve("--port", "0", SEISMOGRAD_TOKEN="a-token-of-mine")
+    served = serve("--port", "0", SEISMOGRAD_TOKEN="a-token-of-mine\n")  # as a file has it
     address = served.started()
     assert address.endswith("/?token=a-token-of-mine")
     base = address.partition("?")[0]
