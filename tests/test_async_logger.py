@@ -350,6 +350,7 @@ def test_a_stop_that_is_asked_for_ends_the_loop(tmp_path):
         (lambda logger: logger.update_progress(loss="low"), ValueError, "loss is 'low': it takes a single number"),
         (lambda logger: logger.update_progress(learning_rate=[1]), ValueError, r"learning_rate is \[1\]"),
         (lambda logger: logger.update_progress(loss=torch.ones(2)), ValueError, "it takes a single number"),
+        (lambda logger: logger.update_progress(step=1.5, loss=1.0), ValueError, "step is 1.5: it takes a whole number"),
         (lambda logger: sg.AsyncTrainingLogger(store=3), TypeError, "store is 3"),
     ],
 )

@@ -1,5 +1,6 @@
 """Findings reach a webhook or a function once each, and whatever happens there never reaches the training."""
 
+import asyncio
 import json
 import os
 import socket
@@ -238,6 +239,25 @@ def test_a_function_is_called_on_another_thread_and_its_errors_stay_there(hasty)
     assert told.complaints == [
         f"seismograd: {tell.__qualname__} was not told of a (RuntimeError: broken), training goes on"
     ]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_what_ends_a_program_does_not_end_the_telling(hasty, error):
+    told = []
+
+    def tell(found):
+        told.append(found.id)
+        if found.id == "a":
+            raise error
+
+    sink = Notify(tell)
+    heard = Told(sink)
+    sink.write_finding(finding("a"))
+    sink.write_finding(finding("b"))
+    sink.close({})
+    assert told == ["a", "b"]
+    assert (sink.told, sink.lost) == (1, 1)
+    assert type(error).__name__ in heard.complaints[0]
 
 
 def test_a_coroutine_function_is_awaited(hasty):

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from operator import index
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from seismograd.errors import ErrorRecord, ErrorTracker
@@ -143,7 +144,7 @@ class AsyncTrainingLogger(TrainingLogger):
     def _take(self, epoch: int, step: int, values: Mapping[str, Any], marks: list[Any]) -> None:
         _wait_for(marks)
         scalars = {name: _number(name, value) for name, value in values.items()}
-        number = self._progress.stepped(epoch, step, scalars)
+        number = self._progress.stepped(epoch, _whole(step), scalars)
         measured, self._measured = self._measured, {}
         self.debugger._take(Reading(number, {**measured, "epoch": float(epoch), **scalars}, rank=self.debugger.rank))
 
@@ -393,6 +394,13 @@ def _number(name: str, value: Any) -> float:
         return float(value.detach() if hasattr(value, "detach") else value)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{shown} is {_short(value)}: it takes a single number") from None
+
+
+def _whole(step: Any) -> int:
+    try:
+        return index(step)
+    except TypeError:
+        raise ValueError(f"step is {_short(step)}: it takes a whole number") from None
 
 
 def _short(value: Any) -> str:

@@ -25,7 +25,7 @@ def _set(words: str) -> frozenset[str]:
 
 
 _SECRETS = _set("""
-    password passwords passwd pwd passphrase passcode secret secrets credential credentials creds cred apikey apikeys
+    password passwords passwd pwd pw passphrase passcode secret secrets credential credentials creds cred apikey apikeys
     apitoken authtoken accesstoken accesskey secretkey privatekey auth authorization bearer jwt cookie otp pat
 """)
 _ENDINGS = ("password", "passwd", "passphrase", "secret", "apikey", "apitoken", "authtoken", "accesstoken", "accesskey")
@@ -44,6 +44,8 @@ _OF_TEXT = _set("""
 """)
 """Words before `token` with which it is one of a tokenizer's."""
 _FLAGS = _set("use no with without has is enable disable skip require requires need needs allow show")
+_HEX = re.compile(r"[0-9a-f]{40}")
+"""A commit, but for W&B a key."""
 _FILLERS = _set("value string str text plain b64 base64 raw")
 _PLACES = _set("notify webhook webhooks hook hooks")
 
@@ -93,6 +95,9 @@ def masked(arguments: Iterable[str]) -> list[str]:
         name = argument.lstrip("-") if is_option and "=" not in argument else ""
         secret = is_secret(name)
         many = secret and name.lower().endswith("s") and not name.lower().endswith(("pass", "address"))
+        if result and _is_key_of_wandb(result[-1], argument):
+            result.append(MASK)
+            continue
         place = bool(result) and bool(_PLACES.intersection(_words(result[-1]))) and result[-1].startswith("-")
         result.append(host_only(argument) if place and not is_option else without_secrets(argument))
     return result
@@ -111,7 +116,7 @@ def without_secrets(text: str) -> str:
     option = _OPTION.fullmatch(text)
     if option is not None and "://" not in option[2]:
         before, name, value = option[1] or "", option[2], option[3]
-        if is_secret(name) and value and not _OF_A_TOKENIZER.fullmatch(value):
+        if (is_secret(name) and value and not _OF_A_TOKENIZER.fullmatch(value)) or _is_key_of_wandb(name, value):
             return f"{before}{name}={MASK}"
         if _PLACES.intersection(_words(name)):
             return f"{before}{name}={host_only(value)}"
@@ -153,6 +158,10 @@ def _names_a_secret(words: list[str], *, alone: bool) -> bool:
     return any(last.endswith(word) and last.removesuffix(word) in _OWNERS for word in ("key", "token", "pass"))
 
 
+def _is_key_of_wandb(name: str, value: str) -> bool:
+    return "wandb" in _words(name) and _HEX.fullmatch(value) is not None
+
+
 def _words(name: str) -> list[str]:
     return [word.lower() for word in _WORDS.findall(name)]
 
@@ -162,7 +171,7 @@ def _login(found: re.Match[str]) -> str:
     user, colon, _ = login.partition(":")
     if colon:
         return f"{scheme}{user}:{MASK}@"
-    return f"{scheme}{MASK}@" if scheme.lower() in ("http://", "https://") else found[0]  # a token alone
+    return f"{scheme}{MASK}@" if scheme.lower().endswith(("http://", "https://")) else found[0]  # a token alone
 
 
 def _pair(found: re.Match[str]) -> str:

@@ -184,10 +184,23 @@ def test_a_token_in_the_address_is_traded_for_a_cookie(store: Path) -> None:
     assert code(client.get(f"/api?token={TOKEN}x")) == (401, "wrong-token")
 
 
+def test_a_token_may_have_any_letters(store: Path) -> None:
+    client = app_client(store, token="Schlüssel zum Garten")
+    assert client.get("/api", headers={b"Authorization": "Bearer Schlüssel zum Garten".encode()}).status_code == 200
+    assert client.get("/api", params={"token": "Schlüssel zum Garten"}).status_code == 303
+    assert code(client.get("/api", headers={b"Authorization": b"Bearer Schl\xffssel"})) == (401, "wrong-token")
+
+
+def test_a_cookie_tells_nothing_of_the_token(store: Path) -> None:
+    """Else guesses could be tried as cookies, past the limit on wrong tokens."""
+    cookies = {app_client(store, token=TOKEN).get(f"/?token={TOKEN}").headers["set-cookie"] for _ in range(2)}
+    assert len(cookies) == 2
+
+
 def test_the_cookie_of_another_server_on_this_machine_is_not_ours(store: Path) -> None:
-    one = app_client(store, "http://127.0.0.1:8484", token=TOKEN)
+    app = create_app(store, token=TOKEN)
+    one, other = (TestClient(app, base_url=f"http://127.0.0.1:{port}", follow_redirects=False) for port in (8484, 8485))
     cookie = one.get(f"/?token={TOKEN}").headers["set-cookie"].partition(";")[0]
-    other = app_client(store, "http://127.0.0.1:8485", token=TOKEN)
     assert other.get("/api", headers={"Cookie": cookie}).status_code == 401
     assert other.get("/api", headers={"Cookie": f"{cookie.replace('8484', '8485')}; x=\x01"}).status_code == 200
 

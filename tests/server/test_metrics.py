@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 
+import pytest
 from fastapi.testclient import TestClient
 
 from seismograd.server.metrics import escaped, number
@@ -83,6 +84,14 @@ def test_names_cannot_break_out_of_their_labels(client: TestClient, write: Calla
         writer.flush()
         labels = frozenset({("run", writer.run), ("name", name)})
         assert read(client)["seismograd_run_steps_total", labels] == 1
+
+
+@pytest.mark.parametrize("name", ["a b{}\n/grad/norm", "0/grad/norm", "grad/norm_max", "grad/norm/", "loss/", "lr_scale"])
+def test_a_scalar_of_the_users_own_is_no_metric(client: TestClient, live: Writer, name: str) -> None:
+    before = read(client).keys()
+    live.train(1, **{name: 1.0})
+    live.flush()
+    assert read(client).keys() == before
 
 
 def test_words_and_numbers_of_the_format() -> None:

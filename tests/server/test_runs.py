@@ -406,9 +406,11 @@ def test_a_live_run_is_asked(client: TestClient, live: Writer, wish: dict[str, A
         {"kind": "budget", "value": 0},
         {"kind": "budget", "value": 1.5},
         {"kind": "budget", "value": "much"},
+        {"kind": "budget", "value": True},
         {"kind": "trace", "value": 0},
         {"kind": "trace", "value": 1.5},
         {"kind": "trace", "value": 1e300},
+        {"kind": "trace", "value": True},
         {"kind": "trace", "value": "long"},
         {"kind": "stop", "value": "now"},
         {"kind": "stop", "more": 1},
@@ -422,7 +424,17 @@ def test_what_cannot_be_asked_is_not_put_down(client: TestClient, live: Writer, 
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"NaN", b'{"kind": "budget", "value": NaN}', b'{"kind": "budget", "value": 1e999}', b"\xff"]
+    "body",
+    [
+        b"",
+        b"{",
+        b"NaN",
+        b'{"kind": "budget", "value": NaN}',
+        b'{"kind": "budget", "value": 1e999}',
+        b'{"kind": "trace", "value": NaN}',
+        b'{"kind": "trace", "value": 1e999}',
+        b"\xff",
+    ],
 )
 def test_what_is_no_json_is_not_put_down(client: TestClient, live: Writer, body: bytes) -> None:
     answer = client.post(f"/api/runs/{live.run}/requests", content=body, headers={"Content-Type": "application/json"})

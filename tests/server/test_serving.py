@@ -139,7 +139,7 @@ def test_a_host_beyond_this_machine_has_a_token_made_and_printed_once(serve: Ser
 
 
 def test_a_token_of_ones_own_from_the_environment(serve: Serve) -> None:
-    served = serve("--port", "0", SEISMOGRAD_TOKEN="a-token-of-mine")
+    served = serve("--port", "0", SEISMOGRAD_TOKEN="a-token-of-mine\n")  # as a file has it
     address = served.started()
     assert address.endswith("/?token=a-token-of-mine")
     base = address.partition("?")[0]
@@ -157,6 +157,7 @@ def test_a_token_of_ones_own_from_the_environment(serve: Serve) -> None:
         (("--token", ""), "the token has 0 characters"),
         (("--host", "no-such-host.invalid"), "'no-such-host.invalid' is not known here"),
         (("--host", "192.0.2.1"), "'192.0.2.1' is no address of this machine"),
+        (("--store", ""), "--store is empty"),
         (("--store", "mysql://x/y"), "a store cannot be kept in 'mysql'"),
         (("--port", "65536"), "65535"),
     ],
@@ -166,6 +167,12 @@ def test_what_cannot_be_is_said_in_a_line(arguments: tuple[str, ...], told: str)
     assert code == 2
     assert told in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", [("run", "train.py"), ("runs",), ("show", "last")])
+def test_no_command_takes_an_empty_store(command: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [command[0], "--store", "", *command[1:]])
+    assert (result.exit_code, result.stderr.partition(":")[2].partition(":")[0]) == (2, " --store is empty")
 
 
 @pytest.mark.usefixtures("refuses")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from seismograd import create_training_logger
 from seismograd.server import models
 from seismograd.store import open_store
 
@@ -105,6 +106,15 @@ def test_the_newest_live_run_is_meant(client: TestClient, write: Callable[..., W
     assert training(client)["run"] == later.run, "none is live: the newest"
     assert client.get(f"{BASE}/summary", params={"run": "nope"}).status_code == 404
     assert client.get(f"{BASE}/summary", params={"run": "../x"}).status_code == 422
+
+
+def test_a_training_is_meant_rather_than_the_log_beside_it(client: TestClient, live: Writer, store: Path) -> None:
+    with create_training_logger({"log_dir": store}) as logger:
+        logger.log_info("newer than the training")
+        logger.flush()
+        assert client.post(f"{BASE}/level/advanced").json()["run"] == live.run
+        assert training(client)["total_steps"] == 5
+        assert training(client, run=logger.run_id)["run"] == logger.run_id
 
 
 def test_the_level_is_asked_of_the_process(client: TestClient, live: Writer) -> None:

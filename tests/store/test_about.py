@@ -16,7 +16,7 @@ from seismograd.store.about import about
 
 SECRET_NAMES = """
     api-key api_key apikey apiKey API_KEY openai-api-key token hf-token hf_token hfToken auth-token access-token
-    password db-password dbPassword passwd pwd passphrase secret client-secret aws-secret-access-key secret-key
+    password db-password dbPassword passwd pwd pw passphrase secret client-secret aws-secret-access-key secret-key
     private-key credentials wandb-key wandb.api_key trainer.logger.token secrets.db ssh-key bearer auth jwt
     password2 api-key-value user-pass token-value proxy_password
 """
@@ -127,6 +127,7 @@ def test_long_names_commits_and_addresses_stay(argument):
         ("https://x.org/a?token=abc&size=3", "https://x.org/a?token=***&size=3"),
         ("https://b.s3.aws.com/x?X-Amz-Signature=abc&b=2", "https://b.s3.aws.com/x?X-Amz-Signature=***&b=2"),
         ("https://abc@github.com/org/repo", "https://***@github.com/org/repo"),
+        ("git+https://abc@gitlab.com/org/repo", "git+https://***@gitlab.com/org/repo"),
         ("ssh://git@github.com/org/repo", "ssh://git@github.com/org/repo"),
         ("me:hunter2@host:5432", "me:***@host:5432"),
         ("postgresql://me:a/b@host/db", "postgresql://me:***@host/db"),
@@ -142,6 +143,12 @@ def test_of_what_holds_a_secret_the_rest_is_told(argument, told):
 def test_an_option_with_several_secrets_hides_them_all():
     assert masked(["--api-keys", "a", "b", "--gpus", "2"]) == ["--api-keys", MASK, MASK, "--gpus", "2"]
     assert masked(["--notify", "https://a.example/b?c", "x"]) == ["--notify", "https://a.example/***", "x"]
+
+
+def test_what_is_a_commit_elsewhere_is_a_key_of_wandb():
+    key = "0123456789abcdef0123456789abcdef01234567"
+    assert masked(["--wandb", key, f"--wandb-login={key}"]) == ["--wandb", MASK, f"--wandb-login={MASK}"]
+    assert masked(["--revision", key, f"--commit={key}"]) == ["--revision", key, f"--commit={key}"]
 
 
 @given(st.lists(st.text(max_size=80), max_size=6))

@@ -76,6 +76,7 @@ def test_what_the_service_asks_of_a_store(where: str) -> None:
     over.log("one", "own", "warning")
     over.log("two", "own", "warning")
     over.log("three")
+    over.log("n\0ught", "half a \ud800")
     over.end()
     with open_store(where) as store:
         assert [run.id for run in store.live()] == [live.run]
@@ -86,6 +87,7 @@ def test_what_the_service_asks_of_a_store(where: str) -> None:
         assert (counts["own", "warning"], counts["note", "info"]) == (2, 1)
         assert run.event_counts(since=time.time() + 60) == {}
         assert run.last_event() == run.events()[-1]["id"]
+        assert run.events(types=["half a \ud800"]) == run.events(text="N\0UGHT") == run.events()[-1:]
         assert (run.reach(), run.reach(rank=5)) == (2, -1)
         assert store.run(live.run).last_event() == 0
         live.end()

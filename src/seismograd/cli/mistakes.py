@@ -39,6 +39,13 @@ def writable(report: Path, what: str = "the report") -> Path:
     return path
 
 
+def store_named(store: str | None) -> str | None:
+    """The store as it was given; an empty one is a variable of the shell that was not set."""
+    if store == "":
+        stop("--store is empty: give a folder, a .db file or a postgresql:// address, or leave it out")
+    return store
+
+
 def known_ids(given: Iterable[str]) -> tuple[str, ...]:
     """The ids among those given. They are the names of the detectors' files, which need not be imported for that."""
     home = Path(seismograd.__file__).parent / "detectors"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from seismograd.cli.mistakes import known_ids, stop, writable
+from seismograd.cli.mistakes import known_ids, stop, store_named, writable
 from seismograd.records import DebugLevel, Severity
 
 then: list[Callable[[], NoReturn]] = []
@@ -133,6 +133,7 @@ def run(
         typer.Option(
             envvar="SEISMOGRAD_STORE",
             metavar="PATH|URL|off",
+            callback=store_named,
             help="Where the run is recorded: a folder, a .db file, or postgresql://...",
             show_default=".seismograd",
         ),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from seismograd import folders
-from seismograd.cli.mistakes import stop, warn
+from seismograd.cli.mistakes import stop, store_named, warn
 from seismograd.records import strict
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ Where = Annotated[
     typer.Option(
         "--store",
         metavar="PATH|URL",
+        callback=store_named,
         help="The folder, .db file or postgresql:// address of the runs.",
         show_default="that of pyproject.toml, SEISMOGRAD_STORE, SEISMOGRAD_HOME or .seismograd",
     ),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
+import secrets
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers
@@ -24,7 +24,8 @@ class Login:
 
     def __init__(self, token: str | None, guesses: int = 20) -> None:
         self._token = None if token is None else token.encode()
-        self._pass = "" if token is None else hmac.digest(token.encode(), b"seismograd cookie", hashlib.sha256).hex()
+        self._pass = secrets.token_hex(32)
+        """The cookie. Made from the token it would be another way to guess that, as often as one likes."""
         self._guesses = Buckets(guesses, 0.1)
 
     def check(self, scope: Scope, headers: Headers, client: str) -> Response | None:
@@ -34,11 +35,11 @@ class Login:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = next((value for key, value in query if key == "token"), None)
         if given is not None and scope["method"] == "GET":
-            self._compare(client, given)
+            self._compare(client, given.encode("utf-8", "surrogateescape"))
             return self._entered(scope, headers, [pair for pair in query if pair[0] != "token"])
         kind, _, bearer = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            self._compare(client, bearer.strip())
+            self._compare(client, bearer.strip().encode("latin-1"))  # as it was sent
             return None
         cookie = cookie_parser(headers.get("cookie", "")).get(_cookie(headers), "")
         if hmac.compare_digest(cookie.encode("utf-8", "replace"), self._pass.encode()):
@@ -48,11 +49,11 @@ class Login:
         hint = "send it as 'Authorization: Bearer TOKEN', or open the address that seismograd ui printed"
         raise RefusedError(401, "no-token", "this server wants its token", hint, {"WWW-Authenticate": "Bearer"})
 
-    def _compare(self, client: str, given: str) -> None:
+    def _compare(self, client: str, given: bytes) -> None:
         assert self._token is not None
         if not self._guesses.left(client):
             raise RefusedError(429, "too-many-requests", "too many wrong tokens", "wait a while", {"Retry-After": "10"})
-        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._token):
+        if not hmac.compare_digest(given, self._token):
             self._guesses.take(client)
             hint = "use the one that seismograd ui printed when it started"
             raise RefusedError(401, "wrong-token", "the token is wrong", hint, {"WWW-Authenticate": "Bearer"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ MOST = 200
 RECENT = 1000
 """Steps back in which the last value of a scalar is looked for."""
 SEVERITIES = ("info", "warning", "critical")
+_TOLD = re.compile(r"(loss|val_loss|grad/norm|lr)(/.+)?", re.DOTALL)
+"""The scalars that are told of. None of a name of the user's own is, which may hold what no metric can be called."""
 
 router = APIRouter(tags=["about"])
 
@@ -67,7 +70,7 @@ def _tell(told: Told, run: Run, findings: Mapping[str, int]) -> None:
 
 def _tell_values(told: Told, run: Run, rank: int, own: Mapping[str, str]) -> None:
     names = run.names(rank)
-    wanted = [name for name in names if name.partition("/")[0] in ("loss", "val_loss", "lr") or "grad/norm" in name]
+    wanted = [name for name in names if _TOLD.fullmatch(name)]
     for name, curve in run.series(wanted[:50], start=max(0, run.steps - RECENT), points=1, rank=rank).items():
         value = float(curve.last[-1])
         head, _, tail = name.partition("/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictStr
 
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 """A number in strict JSON."""
@@ -266,9 +266,10 @@ class Wish(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     kind: Kind
-    value: str | float | None = Field(
+    value: StrictStr | StrictFloat | None = Field(
         default=None,
-        description="For `level`: basic, advanced or extreme. For `budget`: a share between 0 and 1. Else nothing.",
+        description="For `level`: basic, advanced or extreme. For `budget`: a share above 0 and at most 1. For `trace`: "
+        "how many steps, 1 to 100. Else nothing.",
     )
 
 

@@ -67,7 +67,7 @@ def checked(wish: models.Wish) -> Any:
     if wish.kind == "trace":
         if value is None:
             return None
-        if isinstance(value, str) or value != int(value) or not 1 <= value <= 100:
+        if isinstance(value, str) or not 1 <= value <= 100 or value != int(value):
             raise _wrong(f"a trace of {value!r} steps was asked for", "1 to 100; null for the usual number")
         return int(value)
     if value is not None:

@@ -44,6 +44,7 @@ def serve(
     say: Callable[[str], Any] = print,
 ) -> None:
     """Serves the dashboard until Ctrl-C. Beyond this machine it wants a token, which is made if none is given."""
+    token = None if token is None else token.strip()  # a file's last line has an end
     if token is not None and len(token) < SHORTEST:
         raise ServeError(f"the token has {len(token)} characters: give {SHORTEST} or more, or none to have one made")
     bound = bind(host, port)

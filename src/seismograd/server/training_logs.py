@@ -98,7 +98,8 @@ def _meant(shelf: Shelf, run: str | None) -> Run | None:
     if run is not None:
         return shelf.run(run)
     live = shelf.live()
-    return live[0] if live else next(iter(shelf.runs(1)), None)
+    newest = live[0] if live else next(iter(shelf.runs(1)), None)
+    return next((each for each in live if each.level is not None), newest)  # a log has no level, and trains nothing
 
 
 def _whole_steps(run: Run | None) -> int:

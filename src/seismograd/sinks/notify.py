@@ -127,7 +127,7 @@ class Notify:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._attempt(finding)
-            except Exception as error:
+            except BaseException as error:  # sys.exit() in a function of the user's would end the thread
                 wait = error.wait if isinstance(error, DeliveryError) else (0.0 if isinstance(error, OSError) else None)
                 if wait is not None and attempt < ATTEMPTS and self._pause(max(wait, FIRST_WAIT * 2 ** (attempt - 1))):
                     continue
@@ -194,5 +194,5 @@ def _named(text: str) -> Told:
     return found  # type: ignore[no-any-return]
 
 
-def _described(error: Exception) -> str:
+def _described(error: BaseException) -> str:
     return str(error) if isinstance(error, DeliveryError) else f"{type(error).__name__}: {error}"

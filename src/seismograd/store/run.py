@@ -23,7 +23,7 @@ from seismograd.store import codec, schema
 from seismograd.store.curves import FACTOR, Buckets, Series, joined
 from seismograd.store.layers import Heat, Samples, joined_samples
 from seismograd.store.spans import Span
-from seismograd.store.texts import from_json, to_json
+from seismograd.store.texts import from_json, plain, to_json
 
 if TYPE_CHECKING:
     from seismograd.config import Config
@@ -374,13 +374,13 @@ class Run:
         table = schema.events.c
         own = sa.select(schema.events).where(table.run == self.id, table.id > after).order_by(table.id)
         if types is not None:
-            own = own.where(table.event_type.in_([types] if isinstance(types, str) else list(types)))
+            own = own.where(table.event_type.in_(map(plain, [types] if isinstance(types, str) else types)))
         if level is not None:
             if level not in _LEVELS:
                 raise ValueError(f"level {level!r} is unknown: use one of {', '.join(map(repr, _LEVELS))}")
             own = own.where(table.level.in_(_LEVELS[_LEVELS.index(level) :]))
         if text:
-            own = own.where(table.message.icontains(text, autoescape=True))
+            own = own.where(table.message.icontains(plain(text), autoescape=True))
         if rank is not None:
             own = own.where(table.rank == rank)
         with self._reading() as connection:
