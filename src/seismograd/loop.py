@@ -750,6 +750,9 @@ class Loop:
             if self._timing.last is not self._timed:  # another optimizer's reading of the same moment has no times
                 self._timed = self._timing.last
                 self._lookout.happens("timed", self._timed)
+        else:
+            self._timing.pass_over()
+            self._lookout.happens("passed_over")
         self._unsettled = True
 
     def _count(self, owner: int) -> None:

@@ -235,8 +235,29 @@ def test_a_run_without_an_end_says_so(state, told, made):
     assert told in made.text_of(render_page(made.Stored(**state)))
 
 
-def test_nothing_at_all_was_seen(made):
-    assert "No backward pass was seen" in made.text_of(render_page(build_report(run={"name": "x"})))
+def test_nothing_at_all_was_seen_and_nothing_is_called_healthy(made):
+    page = render_page(build_report(run={"name": "x"}))
+    assert "No backward pass was seen" in made.text_of(page)
+    assert "<title>x: nothing seen" in page
+    assert 'class="verdict healthy"' not in page
+
+
+def test_an_axis_without_a_finite_value_has_no_numbers(made):
+    run = made.Stored({"loss": made.series("loss", np.full(50, math.nan))}, steps=50)
+    page = render_page(run)
+    assert "was never finite in 50 readings" in made.text_of(page)
+    assert '<div class="y" aria-hidden="true"></div>' in page
+
+
+def test_time_is_that_of_the_steps_that_were_read(made):
+    steps = np.arange(0, 640, 64)
+    phases = {"step": 1.0, "forward": 0.1, "backward": 0.2, "watch": 0.7}
+    curves = {
+        f"time/{name}": replace(made.series(name, np.full(10, each)), first=steps, steps=steps)
+        for name, each in phases.items()
+    }
+    text = made.text_of(render_page(made.Stored(curves, steps=640)))
+    assert "takes 1 s on average, 700 ms of it for Seismograd, and backward the most of the rest." in text
 
 
 def test_what_is_not_finite_is_marked_and_never_dropped(made):

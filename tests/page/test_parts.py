@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 import zlib
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from seismograd.amounts import duration, number
-from seismograd.reports.page.heat import cells_of, common_part, fitted, png, scale_of
+from seismograd.reports.page.heat import cells_of, common_part, fitted, png, scale_of, shortened
 from seismograd.reports.page.markup import Html, data, escape, prose, tag
 from seismograd.reports.page.scale import Scale, short, step_ticks, steps_scale
 
@@ -54,7 +55,8 @@ def test_values_have_their_place(values, log):
 )
 def test_no_values_are_too_strange_for_a_scale(values):
     scale = Scale.of(values)
-    assert 1 <= len(scale.ticks()) < 20
+    assert scale.blank == (not np.isfinite(values).any())
+    assert (not scale.blank) <= len(scale.ticks()) < 20
     assert np.isnan(scale.at(math.nan))
 
 
@@ -133,6 +135,16 @@ def test_what_all_long_names_begin_with_is_said_once():
     assert common_part([long[0]]) == ""
     assert common_part([*long, "head"]) == ""
     assert common_part(["a_very_long_name_of_a_module", "a_very_long_name_of_a_module.weight"]) == ""
+
+
+def test_a_long_name_is_cut_where_it_is_long():
+    name = "encoder_stack_of_blocks.73.a_rather_long_name_of_a_projection.weight"
+    short = shortened(name)
+    assert len(short) <= 30
+    assert re.fullmatch(r"encod\w*…\.73\.a_rath\w*…\.weight", short)
+    assert shortened("0.weight") == "0.weight"
+    assert len(shortened("n" * 500)) == 30
+    assert shortened(".".join("ab" * 20)) == ".".join("ab" * 20)
 
 
 def test_few_layers_stay_as_they_are():

@@ -93,6 +93,30 @@ def test_the_phases_add_up_to_the_step():
     assert all(0 <= scalars["time/stalled"] <= scalars["time/step"] for scalars in readings)
 
 
+def test_a_reading_has_the_time_of_its_own_step_however_many_were_not_read(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("seismograd.probes.timing.perf_counter", lambda: clock[0])
+
+    class Ticking(nn.Linear):
+        def forward(self, x):
+            clock[0] += 1.0
+            return super().forward(x)
+
+    models = Ticking(3, 2), Ticking(3, 2)
+    optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in models]
+    memory = Memory()
+    with sg.watch(list(models), optimizers, sinks=[memory], replay=False, strict=True) as watch:
+        watch.governor.spend(1e12)  # from here on it reads as seldom as it may
+        for _ in range(100):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                optimizer.zero_grad()
+                model(torch.randn(4, 3)).square().mean().backward()
+                optimizer.step()
+    times = [reading.scalars["time/step"] for reading in memory.readings if "time/step" in reading.scalars]
+    assert 2 <= len(times) < 10
+    assert set(times) == {1.0}
+
+
 def test_what_a_validation_waits_for_is_its_own():
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

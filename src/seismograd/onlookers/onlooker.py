@@ -96,6 +96,9 @@ class Onlooker:
     def timed(self, phases: Mapping[str, float]) -> None:
         """A reading has been made: `phases` are its times in seconds, as in `time/step`, without the `time/`."""
 
+    def passed_over(self) -> None:
+        """A step was not read: its times are not told."""
+
     def seeded(self, seed: int) -> None:
         """`torch.manual_seed(seed)` was called."""
 

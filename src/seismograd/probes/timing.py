@@ -27,7 +27,7 @@ _AWAY = frozenset({"data", "checkpoint"})
 
 
 class Timing:
-    """A stopwatch with a hand for each phase, read and set back at each reading. The clock is the host's.
+    """A stopwatch with a hand for each phase, set back at each step, read or not. The clock is the host's.
 
     A phase that begins inside another one (the forward of a closure, inside the optimizer) has its time for itself. The
     wait for a batch that is only evaluated belongs to the evaluation.
@@ -147,6 +147,13 @@ class Timing:
             host[_NAMES[phase]] = seconds
         self._began = self._since
         self._clear(now)
+
+    def pass_over(self) -> None:
+        """The step is not read: its time is nobody's, so that the next reading tells the time of one step too."""
+        self._charge("watch" if self._ours else self._phase)
+        self._settle_fetched()
+        self._began = self._since
+        self._clear(thread_time())
 
     @property
     def collected_at(self) -> Spot | None:

@@ -109,6 +109,9 @@ class Pace(Onlooker):
         if self._timed % _EVERY == 0:
             self._set_limit()
 
+    def passed_over(self) -> None:
+        self._size, self._begins_pass = 0, False
+
     def restart(self) -> None:
         self._size = 0
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from seismograd.records import Finding
-from seismograd.reports.page.heat import common_part
+from seismograd.reports.page.heat import common_part, shortened
 from seismograd.reports.page.markup import Html, joined, prose, tag
 from seismograd.reports.page.material import Material
 from seismograd.reports.page.scale import Scale
@@ -103,7 +103,7 @@ def _rows(
         else:
             length, text = float(scale.at(value)), f"{value:.0%}" if share else scale.written(value)
         fill = tag("i", style=f"width:{length:.1%}", cls="wild" if math.isinf(value) else None)
-        label = tag("th", tag("bdi", name[len(cut) :]), scope="row", title=name)
+        label = tag("th", tag("bdi", shortened(name[len(cut) :])), scope="row", title=name)
         bar = tag("td", tag("span", fill, cls="bar", aria_hidden="true"))
         row = f"sick {finding.severity}" if at in sick else None
         rows.append(tag("tr", label, bar, tag("td", text, cls="value"), cls=row))

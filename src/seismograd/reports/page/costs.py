@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from seismograd.reports.page.markup import Html, data, joined, prose, tag
 from seismograd.reports.page.material import Material
 from seismograd.reports.page.scale import Scale, steps_scale
 from seismograd.reports.words import SHORT, seconds_of
+
+if TYPE_CHECKING:
+    from seismograd.store import Series
 
 PHASES = ("data", "forward", "backward", "optimizer", "evaluation", "checkpoint", "logging", "rest", "watch")
 _WORDS = {"data": "waiting for data", "optimizer": "optimizer step", "rest": "everything else", "watch": "Seismograd"}
@@ -29,14 +33,22 @@ _BINS = 120
 Floats = NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class Areas:
+    """The phases of a step over spans of steps: the last step of each, how many in it were read, and their means."""
+
+    steps: Floats
+    readings: Floats
+    seconds: Mapping[str, Floats]
+
+
 def time_figure(material: Material) -> Html | None:
     """The phases of a step: what they take on average, and over the steps if those are known."""
     performance = material.report.get("performance") or {}
     means = {phase: _number(value) for phase, value in (performance.get("seconds") or {}).items()}
     areas = _areas(material)
     if areas is not None:
-        steps = np.diff(areas[0], prepend=areas[0][0] - 1)
-        means = {phase: float(np.average(values, weights=steps)) for phase, values in areas[1].items()}
+        means = {phase: float(np.average(values, weights=areas.readings)) for phase, values in areas.seconds.items()}
     means = {phase: means[phase] for phase in PHASES if means.get(phase, 0.0) > 0}
     whole = sum(means.values())
     if not whole:
@@ -45,21 +57,23 @@ def time_figure(material: Material) -> Html | None:
     own = {phase: seconds for phase, seconds in means.items() if phase != "watch"} or means
     dearest = max(own, key=own.__getitem__)
     every = (material.run.get("overhead") or {}).get("steps_read") is None
-    span = "A step takes" if every or areas is not None else "From one reading to the next it takes"
-    told = [f"{span} {duration(whole)} on average, {_word(dearest)} the most of it."]
-    if longest := _longest(material, "step" if every else "time between two readings"):
+    most = f"{_word(dearest)} the most of it"
+    if means.get("watch", 0.0) > own[dearest]:
+        most = f"{duration(means['watch'])} of it for Seismograd, and {_word(dearest)} the most of the rest"
+    told = [f"A step{'' if every else ' that is read'} takes {duration(whole)} on average, {most}."]
+    if longest := _longest(material):
         told.append(longest)
-    if every and (stalled := _number(performance.get("stalled"))) > 0.01 * whole:
+    if (stalled := _number(performance.get("stalled"))) > 0.01 * whole:
         told.append(f"In {duration(stalled)} of it the process was kept from running.")
     if "watch" in means and seconds_of(material.run) < SHORT:
         told.append("In the first seconds Seismograd looks at more than later, when it keeps to its budget.")
     parts = [tag("div", tag("p", "Time of a step by phase", cls="title"), cls="chart-head")]
     if areas is not None:
-        parts.append(_stack(*areas))
+        parts.append(_stack(areas))
     parts.append(tag("table", tag("tbody", joined(rows)), cls="phases"))
     parts.append(tag("figcaption", prose(" ".join(told))))
     if areas is not None:
-        parts.append(_numbers(*areas))
+        parts.append(_numbers(areas))
     return tag("figure", *parts, cls="chart time")
 
 
@@ -75,13 +89,13 @@ def _row(phase: str, seconds: float, whole: float) -> Html:
     )
 
 
-def _longest(material: Material, span: str) -> str | None:
+def _longest(material: Material) -> str | None:
     steps = material.series(["time/step"]).get("time/step")
     if steps is None or not np.isfinite(steps.high).any():
         return None
     at = int(np.nanargmax(steps.high))
     took = duration(float(steps.high[at]))
-    return f"The longest {span} took {took}, {when(float(steps.first[at]), float(steps.steps[at]))}."
+    return f"The longest step took {took}, {when(float(steps.first[at]), float(steps.steps[at]))}."
 
 
 def memory_figure(material: Material, marks: Sequence[Mark]) -> Html | None:
@@ -99,11 +113,9 @@ def memory_figure(material: Material, marks: Sequence[Mark]) -> Html | None:
     return chart("Memory", lines, unit="bytes", marks=marks, decades=None)
 
 
-def _areas(material: Material) -> tuple[Floats, dict[str, Floats]] | None:
-    """Seconds of each phase for a step, over spans of steps; a phase that a step did not have took none of its time.
-
-    A reading has the time since the one before it, however many steps there were between them.
-    """
+def _areas(material: Material) -> Areas | None:
+    """The phases over spans of steps, as means of the steps that were read; a phase that a step did not have took none
+    of its time."""
     series = material.series(["time/step", *(f"time/{phase}" for phase in PHASES)])
     steps = series.pop("time/step", None)
     if steps is None or len(steps.steps) < 2 or not series:
@@ -112,22 +124,27 @@ def _areas(material: Material) -> tuple[Floats, dict[str, Floats]] | None:
     edges = np.linspace(float(steps.first[0]), float(steps.steps[-1]) + 1, count + 1)
     bins = np.unique(np.clip(np.searchsorted(edges, steps.steps, side="right") - 1, 0, count - 1))
     last = np.array([steps.steps[np.searchsorted(steps.steps, edges[at + 1], side="left") - 1] for at in bins])
-    length = np.diff(last, prepend=float(steps.first[0]) - 1)
-    areas = {}
-    for name, each in series.items():
-        seconds = np.nan_to_num(each.mean) * (each.count - each.bad)
-        at = np.clip(np.searchsorted(last, each.steps), 0, len(last) - 1)
-        areas[name.removeprefix("time/")] = np.bincount(at, seconds, len(last)) / np.maximum(length, 1)
-    areas = {phase: areas[phase] for phase in PHASES if phase in areas and areas[phase].any()}
-    return (last.astype(np.float64), areas) if areas and len(last) > 1 else None
+
+    def summed(each: Series, values: Floats) -> Floats:
+        return np.bincount(np.clip(np.searchsorted(last, each.steps), 0, len(last) - 1), values, len(last))
+
+    readings = summed(steps, (steps.count - steps.bad).astype(np.float64))
+    seconds = {
+        name.removeprefix("time/"): summed(each, np.nan_to_num(each.mean) * (each.count - each.bad))
+        / np.maximum(readings, 1)
+        for name, each in series.items()
+    }
+    seconds = {phase: seconds[phase] for phase in PHASES if phase in seconds and seconds[phase].any()}
+    return Areas(last.astype(np.float64), readings, seconds) if seconds and len(last) > 1 and readings.any() else None
 
 
-def _stack(steps: Floats, areas: Mapping[str, Floats]) -> Html:
+def _stack(areas: Areas) -> Html:
+    steps = areas.steps
     across, up = steps_scale(float(steps[0]), float(steps[-1])), _height(areas)
     x = across.at(steps) * WIDE
     parts = [tag("path", d="".join(f"M0 {(1 - place) * HIGH:.1f}H{WIDE}" for place, _ in up.ticks(4)), cls="grid")]
     below = np.zeros(len(steps))
-    for phase, values in areas.items():
+    for phase, values in areas.seconds.items():
         above = below + values
         over = [f"{a:.1f} {(1 - b) * HIGH:.1f}" for a, b in zip(x, up.at(above), strict=True)]
         under = [f"{a:.1f} {(1 - b) * HIGH:.1f}" for a, b in zip(x[::-1], up.at(below)[::-1], strict=True)]
@@ -136,19 +153,19 @@ def _stack(steps: Floats, areas: Mapping[str, Floats]) -> Html:
     return framed("Time of a step", [svg(*parts)], across, up)
 
 
-def _height(areas: Mapping[str, Floats]) -> Scale:
+def _height(areas: Areas) -> Scale:
     """Up to what nearly all steps take: one long step would press the others flat."""
-    whole = np.sum(list(areas.values()), axis=0)
+    whole = np.sum(list(areas.seconds.values()), axis=0)
     usual = float(np.quantile(whole, 0.98))
     return Scale(0.0, max(min(float(whole.max()), 2 * usual), 1e-9) * 1.05, unit="seconds")
 
 
-def _numbers(steps: Floats, areas: Mapping[str, Floats]) -> Html:
-    across, up = steps_scale(float(steps[0]), float(steps[-1])), _height(areas)
-    x = steps.round().astype(int).tolist()
+def _numbers(areas: Areas) -> Html:
+    across, up = steps_scale(float(areas.steps[0]), float(areas.steps[-1])), _height(areas)
+    x = areas.steps.round().astype(int).tolist()
     lines = [
         {"label": _word(phase), "x": x, "v": [float(f"{value:.3g}") for value in values.tolist()]}
-        for phase, values in areas.items()
+        for phase, values in areas.seconds.items()
     ]
     return data(
         {"x": [across.low, across.high], "y": [up.low, up.high, 0], "unit": "seconds", "stack": 1, "lines": lines}

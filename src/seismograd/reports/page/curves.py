@@ -257,7 +257,7 @@ def _marks(marks: Sequence[Mark], across: Scale) -> Iterable[Html]:
             label = tag("a", text, href=worst.link, aria_label=f"finding {text} at step {worst.step:,.0f}")
         else:
             label = tag("span", text)
-        side = f"mark {worst.severity}" + (" left" if place > 0.8 else "")
+        side = f"mark {worst.severity}" + (" left" if place > 0.8 else " right" if place < _NEAR else "")
         yield tag("div", label, cls=side, style=f"left:{place:.2%}")
 
 

@@ -31,6 +31,8 @@ _CELLS = 60_000
 _MOST_ROWS = 500
 _SHORT = 24
 """Names that are no longer are shown whole."""
+_ROOM = 30
+"""So many characters of a name have room beside the map."""
 _LARGE = 40
 """Maps with more rows have lower ones."""
 _SAMPLES = (40, 160)
@@ -118,6 +120,9 @@ def _panel(ident: str, title: str, about: str, table: Table, share: bool) -> Htm
     ticks = [((at + 0.5) / len(steps), short(steps[at])) for at in _few(len(steps), 6)]
     scaled = tag("span", "log scale", cls="log") if scale.log else None
     notes = [table.grouped] if table.grouped else []
+    gaps = np.diff(table.steps)
+    if gaps.size and gaps.max() > 2 * gaps.min():
+        notes.append("Each column is a reading; they are not equally many steps apart.")
     if cut := common_part(table.names):
         notes.append(prose(f"All names begin with `{cut}`."))
     numbers = {
@@ -140,7 +145,8 @@ def _grid(title: str, names: Sequence[str], cells: Cells) -> Html:
     """The names of the rows, and the image beside them."""
     cut = common_part(names)
     rows = [
-        tag("li", tag("bdi", name[len(cut) :]), title=name, cls=_row_class(names, at)) for at, name in enumerate(names)
+        tag("li", tag("bdi", shortened(name[len(cut) :])), title=name, cls=_row_class(names, at))
+        for at, name in enumerate(names)
     ]
     picture = tag("img", src=f"data:image/png;base64,{_base64(png(cells))}", alt="", draggable="false")
     cursor = tag("i", cls="cursor", hidden=True)
@@ -243,6 +249,18 @@ def common_part(names: Sequence[str]) -> str:
     parts = [name.split(".") for name in names]
     same = [len(set(pieces)) == 1 for pieces in zip(*(part[:-1] for part in parts), strict=False)]
     return "".join(f"{piece}." for piece in parts[0][: [*same, False].index(False)])
+
+
+def shortened(name: str, most: int = _ROOM) -> str:
+    """A name in little room: `encoder_blo….73.weight`. Its longest parts lose their ends, what is short stays whole."""
+    parts, cut = name.split("."), name
+    for longest in range(max(map(len, parts)), 2, -1):
+        cut = ".".join(
+            part if len(part) <= longest else f"{part[: longest - 1]}\N{HORIZONTAL ELLIPSIS}" for part in parts
+        )
+        if len(cut) <= most:
+            break
+    return cut
 
 
 def _row_class(names: Sequence[str], at: int) -> str | None:

@@ -53,7 +53,7 @@ def render_page(run: Any, *, title: str | None = None) -> str:
         (material,) = materials
         told = stories(material.findings)
         verdict = verdict_of(material, told)
-        return _document(name, verdict.status, [_head(name, material), *_sections(material, told, verdict, "", 2)])
+        return _document(name, verdict.word, [_head(name, material), *_sections(material, told, verdict, "", 2)])
     head, parts, verdicts = _head(name, None), [], []
     shown = [replace(each, brief=at >= _RUNS) for at, each in enumerate(materials)]
     for number, material in enumerate(shown, 1):

@@ -26,6 +26,8 @@ class Scale:
     """Zeros stand at the foot of a logarithmic scale."""
     unit: str = ""
     """`bytes`, `seconds`, or nothing."""
+    blank: bool = False
+    """No value is known, so none is written beside it."""
 
     @classmethod
     def of(cls, values: ArrayLike, unit: str = "", decades: float | None = _DECADES) -> Scale:
@@ -33,7 +35,7 @@ class Scale:
         known = np.asarray(values, dtype=np.float64)
         known = known[np.isfinite(known)]
         if not known.size:
-            return cls(0.0, 1.0, unit=unit)
+            return cls(0.0, 1.0, unit=unit, blank=True)
         low, high = float(known.min()), float(known.max())
         above = known[known > 0]
         if decades is not None and low >= 0 and above.size and math.log10(high) - math.log10(above.min()) > decades:
@@ -63,6 +65,8 @@ class Scale:
 
     def ticks(self, most: int = 5) -> list[tuple[float, str]]:
         """Round values within it: their places, and how they are written."""
+        if self.blank:
+            return []
         if self.log:
             values = _powers(self.low, self.high, most)
             ticks = [(float(self.at(value)), self.written(value)) for value in values]

@@ -19,7 +19,7 @@ _KINDS = {
     "update": "updates",
     "activation": "dead and saturated units",
 }
-_WORST = ("crashed", "critical", "warning", "healthy")
+_WORST = ("crashed", "critical", "warning", "healthy", "info")
 _TOLD = frozenset(("not_watched", "store_unreadable"))
 """Events that say what is missing."""
 
@@ -36,10 +36,15 @@ class Verdict:
     unseen: Sequence[str] = ()
     """What the verdict cannot speak of."""
 
+    @property
+    def word(self) -> str:
+        """The status as a word: where nothing was seen, nothing is called healthy."""
+        return "nothing seen" if self.status == "info" else self.status
+
     def html(self, level: int) -> Html:
         """The verdict, its title a heading of that level."""
         parts = [
-            badge(self.status),
+            badge(self.status, self.word),
             tag(f"h{level}", prose(self.title), cls="headline"),
             tag("p", prose(" ".join(self.sentences)), cls="lead"),
         ]
@@ -48,7 +53,7 @@ class Verdict:
         if self.unseen:
             items = tag("ul", *(tag("li", prose(each)) for each in self.unseen))
             summary = tag("summary", "What could not be seen")
-            parts.append(tag("details", summary, items, open=self.status == "healthy"))
+            parts.append(tag("details", summary, items, open=self.status in ("healthy", "info")))
         return tag("section", *parts, cls=f"verdict {self.status}", aria_label="Verdict")
 
 
@@ -58,6 +63,8 @@ def verdict_of(material: Material, stories: Sequence[Story]) -> Verdict:
     grave = [each for each in stories if each.finding.severity is not Severity.INFO]
     sentences = _cut_short(material)
     if not grave:
+        if status == "healthy" and not material.run.get("steps"):
+            status = "info"
         sentences += _nothing(material, stories)
         return Verdict(status, _title(material, status, None), sentences, unseen=unseen(material))
     worst = grave[0]
@@ -190,7 +197,13 @@ def worst_of(verdicts: Iterable[Verdict]) -> str:
 def joined_verdict(verdicts: Sequence[tuple[str, Verdict]], name: str, worst: str) -> Html:
     """Of several runs: which is how, and where on the page it is."""
     items = (
-        tag("li", badge(verdict.status), tag("a", f"Run {at}", href=f"#{anchor}"), ": ", prose(verdict.title))
+        tag(
+            "li",
+            badge(verdict.status, verdict.word),
+            tag("a", f"Run {at}", href=f"#{anchor}"),
+            ": ",
+            prose(verdict.title),
+        )
         for at, (anchor, verdict) in enumerate(verdicts, 1)
     )
     well = sum(verdict.status == "healthy" for _, verdict in verdicts)
