@@ -214,16 +214,13 @@ def run(
 
 def _check_store(store: str) -> None:
     """Says what is wrong with the address before the script starts."""
-    from seismograd import folders
+    from seismograd.store.schema import StoreError, url_of
+    from seismograd.store.store import place
 
-    where = folders.store(store)
-    if where is not False:
-        from seismograd.store.schema import StoreError, url_of
-
-        try:
-            url_of(where)
-        except StoreError as error:
-            stop(str(error))
+    try:
+        url_of(place(store))
+    except StoreError as error:
+        stop(str(error))
 
 
 def _check_receiver(receiver: str) -> None:

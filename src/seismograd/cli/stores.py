@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seismograd import folders
 from seismograd.cli.mistakes import stop, warn
 from seismograd.records import strict
 
@@ -27,7 +26,7 @@ Where = Annotated[
         "--store",
         metavar="PATH|URL",
         help="The folder, .db file or postgresql:// address of the runs.",
-        show_default="SEISMOGRAD_STORE, SEISMOGRAD_HOME or .seismograd",
+        show_default="SEISMOGRAD_STORE, pyproject.toml, SEISMOGRAD_HOME or .seismograd",
     ),
 ]
 Which = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, how it begins, its name, or last.")]
@@ -42,12 +41,12 @@ def opened(where: str | None) -> Iterator[Store]:
     """The store; what is wrong with it, or with the run that is asked for, is said in a line."""
     from seismograd.store import StoreError, open_store
     from seismograd.store.codec import DamagedError
+    from seismograd.store.store import place
 
-    place = folders.store(where)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            with open_store(None if place is False else place) as store:  # recorded elsewhere, or before it was off
+            with open_store(place(where)) as store:
                 yield store
         except StoreError as error:
             stop(str(error))

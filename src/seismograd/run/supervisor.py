@@ -325,9 +325,12 @@ class Supervisor:
         display.print(render_verdict(report))
         if self._scout is not None and self._scout.unwatched and report["run"]["steps"]:
             self._say(f"seismograd: {_unwatched(self._scout.unwatched)}")
-        recorded = [each["run"]["id"] for each in report.get("runs", [report]) if each["run"].get("store")]
+        recorded = [each for each in self._watched if each.recorder is not None and each.recorder.written]
         if recorded:
-            self._say(f"seismograd: recorded as {', '.join(recorded[:3])}: seismograd show last, seismograd ui")
+            from seismograd.store.store import option
+
+            ids, there = ", ".join(each.id for each in recorded[:3]), option(recorded[0].recorder.url)
+            self._say(f"seismograd: recorded as {ids}: seismograd show last{there}, seismograd ui{there}")
 
 
 class _Stop:
