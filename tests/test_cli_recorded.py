@@ -204,6 +204,49 @@ def test_the_store_is_where_the_environment_says(store: Path, monkeypatch: pytes
     assert "sick" in said("runs")
 
 
+def test_runs_are_looked_for_where_they_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEISMOGRAD_STORE")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.seismograd]\nstore = "records"\n')
+    model = Net()
+    with sg.watch(model, sinks=[], name="configured"):
+        model(torch.randn(4, 6)).sum().backward()
+    assert (tmp_path / "records" / "seismograd.db").is_file()
+    assert "configured" in said("runs")
+    assert [each.name for each in sg.runs()] == ["configured"]
+    monkeypatch.setenv("SEISMOGRAD_STORE", "elsewhere")  # goes before what the file says, for both
+    with sg.watch(model, sinks=[], name="by variable"):
+        model(torch.randn(4, 6)).sum().backward()
+    assert [each.name for each in sg.runs()] == ["by variable"]
+    assert "by variable" in said("runs")
+
+
+def test_a_wrong_store_in_pyproject_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[tool.seismograd]\nstore = 3\n")
+    code, _, err = run("runs")
+    assert code == 2
+    assert "store is 3: it takes a path" in err
+
+
+def test_the_verdict_says_how_to_come_to_the_record(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters())\n"
+        "for _ in range(3):\n"
+        "    model(torch.ones(4, 2)).sum().backward(), optimizer.step(), optimizer.zero_grad()\n"
+    )
+    (tmp_path / "wrong.db").write_bytes(b"this is no database" * 100)
+
+    def told(*options: str) -> str:
+        return start("run", *options, "train.py", cwd=tmp_path).stderr
+
+    assert "seismograd show last, seismograd ui\n" in told("--store", os.environ["SEISMOGRAD_HOME"])
+    assert "seismograd show last --store 'my runs/seismograd.db', seismograd ui --store" in told("--store", "my runs")
+    assert "recorded as" not in told("--store", "wrong.db")
+
+
 def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
     made(tmp_path, "\x1b[31m[bold]red[/bold]\n<b>&")
     out = said("runs", store=tmp_path)
@@ -558,6 +601,7 @@ def test_a_store_that_is_none_is_said_in_a_line(command: list[str], tmp_path: Pa
         foreign: "is no store of Seismograd's",
         newer: "has schema 99",
         tmp_path / "file.txt": "neither a folder nor a .db file",
+        "": "it takes a folder",
         "mysql://root@localhost/runs": "cannot be kept in 'mysql'",
         "postgresql://nobody@127.0.0.1:1/runs": "cannot be opened",
     }

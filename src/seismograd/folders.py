@@ -38,13 +38,15 @@ def wanted() -> bool:
 _OFF = ("0", "false", "no", "off")
 
 
-def store(asked: object = None) -> str | os.PathLike[str] | Literal[False]:
-    """Where runs are to be recorded: as asked, else as `SEISMOGRAD_STORE` says, else in the folder of all runs.
+def store(asked: object = None, configured: str | bool | None = None) -> str | os.PathLike[str] | Literal[False]:
+    """Where runs are to be recorded: as asked, else as `SEISMOGRAD_STORE` says, else as `pyproject.toml` does, else in
+    the folder of all runs.
 
     `False`: nowhere.
     """
     if asked is None or asked is True:
-        asked = os.environ.get("SEISMOGRAD_STORE", "").strip() or home()
+        usual = configured if isinstance(configured, str) or (configured is False and asked is None) else home()
+        asked = os.environ.get("SEISMOGRAD_STORE", "").strip() or usual
     if asked is False or (isinstance(asked, str) and asked.strip().lower() in _OFF):
         return False
     if not isinstance(asked, (str, os.PathLike)) or not os.fspath(asked):

@@ -143,7 +143,7 @@ class TrainingDebugger:
         self._crashed = self._closed = False
         self._pid = os.getpid()
         self._tell_others(config.notify if notify is None else notify, config.notify_on)
-        self._record(config.store if store is None else store, about or {})
+        self._record(folders.store(store, config.store), about or {})
 
     # -- the watch -----------------------------------------------------------------------------------------------
 
@@ -425,9 +425,8 @@ class TrainingDebugger:
             if hasattr(sink, "begin"):
                 sink.begin({"id": self.id, "name": self.name}, self.note, self._say)
 
-    def _record(self, store: Any, more: Mapping[str, Any]) -> None:
+    def _record(self, where: Any, more: Mapping[str, Any]) -> None:
         """Opens the record of the run, where one is wanted. It is a sink like others."""
-        where = folders.store(store)
         if where is False:
             return
         from seismograd.store.about import about, world_size

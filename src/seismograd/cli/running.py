@@ -190,9 +190,8 @@ def run(
             config.apply(DEFAULT)
     except ValueError as error:
         stop(str(error))
-    asked = config.store if store is None else store
-    if asked is not None or any(name in os.environ for name in ("SEISMOGRAD_STORE", "SEISMOGRAD_STORE_LIMIT")):
-        _check_store(asked)
+    if config.store is not None or store is not None or "SEISMOGRAD_STORE_LIMIT" in os.environ:
+        _check_store(store, config.store)
     for receiver in notify or ():
         _check_receiver(receiver)
     options = Options(
@@ -215,12 +214,12 @@ def run(
     then.append(partial(start, what, options))
 
 
-def _check_store(store: str | bool | None) -> None:
+def _check_store(store: str | None, configured: str | bool | None) -> None:
     """Says what is wrong with the address or the limit before the script starts."""
     from seismograd import folders
 
     try:
-        where = folders.store(store)
+        where = folders.store(store, configured)
         if where is not False:
             from seismograd.store.schema import limit_of, url_of
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from seismograd.cli.mistakes import stop
-from seismograd.cli.stores import Where, place_of
+from seismograd.cli.stores import Where
 
 
 def ui(
@@ -48,7 +48,7 @@ def ui(
 
     try:
         serve(
-            place_of(store),
+            store,
             host=host,
             port=port,
             token=token,

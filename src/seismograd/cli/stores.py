@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seismograd import folders
 from seismograd.cli.mistakes import stop, store_named, warn
 from seismograd.records import strict
 
@@ -28,7 +27,7 @@ Where = Annotated[
         metavar="PATH|URL",
         callback=store_named,
         help="The folder, .db file or postgresql:// address of the runs.",
-        show_default="that of pyproject.toml, SEISMOGRAD_STORE, SEISMOGRAD_HOME or .seismograd",
+        show_default="SEISMOGRAD_STORE, pyproject.toml, SEISMOGRAD_HOME or .seismograd",
     ),
 ]
 Which = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, how it begins, its name, or last.")]
@@ -38,28 +37,17 @@ _PIPE = 120
 """Columns, where there is no terminal that would say."""
 
 
-def place_of(where: str | None) -> str | os.PathLike[str] | None:
-    """The store that is meant: as asked, else where `pyproject.toml` or the environment has runs recorded."""
-    from seismograd.config import find_config
-
-    try:
-        place = folders.store(find_config().store if where is None else where)
-    except (TypeError, ValueError) as error:
-        stop(str(error))
-    return None if place is False else place  # recorded elsewhere, or before it was off
-
-
 @contextmanager
 def opened(where: str | None) -> Iterator[Store]:
     """The store; what is wrong with it, or with the run that is asked for, is said in a line."""
     from seismograd.store import StoreError, open_store
     from seismograd.store.codec import DamagedError
+    from seismograd.store.store import place
 
-    place = place_of(where)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            with open_store(place) as store:
+            with open_store(place(where)) as store:
                 yield store
         except StoreError as error:
             stop(str(error))

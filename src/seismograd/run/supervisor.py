@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shlex
 import signal
 import sys
 import threading
@@ -326,21 +325,20 @@ class Supervisor:
         display.print(render_verdict(report))
         if self._scout is not None and self._scout.unwatched and report["run"]["steps"]:
             self._say(f"seismograd: {_unwatched(self._scout.unwatched)}")
-        self._say_where([each["run"] for each in report.get("runs", [report]) if each["run"].get("store")])
+        self._say_where()
 
-    def _say_where(self, runs: list[dict[str, Any]]) -> None:
+    def _say_where(self) -> None:
         """Where the runs are recorded, and what of them is not."""
-        recorded = [run["id"] for run in runs if run["store"]["written"]]
-        missing = next((run["store"]["missing"] for run in runs if run["store"]["missing"]), None)
+        recorders = [each.recorder for each in self._watched if each.recorder is not None]
+        recorded = [each for each in recorders if each.written]
+        missing = next((told for each in recorders if (told := each.told()["missing"]) is not None), None)
         if missing is not None:
             self._say(f"seismograd: {'not all of it was' if recorded else 'it was not'} recorded: {missing}")
         if recorded:
-            store = self._options.store
-            if isinstance(store, str) and "://" in store:
-                store = runs[0]["store"]["address"]  # without its password
-            more = f" --store {shlex.quote(store)}" if isinstance(store, str) else ""
-            show = f"seismograd show last{more}, seismograd ui{more}"
-            self._say(f"seismograd: recorded as {', '.join(recorded[:3])}: {show}")
+            from seismograd.store.store import option
+
+            ids, there = ", ".join(each.run for each in recorded[:3]), option(recorded[0].url)
+            self._say(f"seismograd: recorded as {ids}: seismograd show last{there}, seismograd ui{there}")
 
 
 class _Stop:

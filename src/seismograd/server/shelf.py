@@ -8,17 +8,16 @@ from collections.abc import Sequence
 
 from fastapi import Request
 
-from seismograd import folders
 from seismograd.store import NoRunError, Run, Store, open_store
 from seismograd.store.schema import file_of, shown, url_of
+from seismograd.store.store import place
 
 
 class Shelf:
     """Opens the store when it is first asked for something."""
 
     def __init__(self, where: str | os.PathLike[str] | None = None) -> None:
-        place = folders.store(where)
-        self._where = None if place is False else place  # recorded before it was off
+        self._where = place(where)
         self._url = url_of(self._where)
         self.shown = shown(self._url)
         self._lock = threading.Lock()

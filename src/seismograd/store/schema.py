@@ -169,9 +169,9 @@ class StoreError(ValueError):
 
 
 def url_of(where: str | os.PathLike[str] | None) -> sa.URL:
-    """The address of the store that is meant: a folder, a `.db` file, or a URL; none is where runs are recorded."""
+    """The address of the store that is meant: a folder, a `.db` file, or a URL; none is the folder of all runs."""
     if where is None:
-        where = folders.store() or folders.home()
+        where = folders.home()
     text = os.fspath(where)
     if "://" in text:
         return _server(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from seismograd import folders
+from seismograd.config import find_config
 from seismograd.store import schema
 from seismograd.store.run import ALIVE, Run
 from seismograd.store.schema import StoreError
@@ -33,7 +35,7 @@ class Store:
     """All runs of one folder, file or database. Reading it makes nothing: what is not there is a `StoreError`."""
 
     def __init__(self, where: str | os.PathLike[str] | None = None) -> None:
-        self.url = schema.url_of(where)
+        self.url = schema.url_of(place() if where is None else where)
         self._engine: Engine | None = schema.connect(self.url)
         self._writer: Engine | None = None
         weakref.finalize(self, self._engine.dispose)
@@ -173,8 +175,26 @@ class Store:
         return NoRunError(f"there is no run {name!r} in {self.shown}: {hint}")
 
 
+def place(asked: str | os.PathLike[str] | None = None) -> str | os.PathLike[str]:
+    """Where runs are looked for: as asked, else where they are recorded; where that is off, where they were before."""
+    try:
+        found = folders.store(asked, find_config().store if asked is None else None)
+    except (TypeError, ValueError) as error:
+        raise StoreError(str(error)) from None
+    return folders.home() if found is False else found
+
+
+def option(url: sa.URL) -> str:
+    """What a command needs to come to that store: nothing, if it looks there by itself."""
+    try:
+        usual = schema.url_of(place())
+    except StoreError:
+        usual = None
+    return "" if url == usual else f" --store {shlex.quote(schema.shown(url))}"
+
+
 def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
-    """The store in a folder, in a `.db` file or at a URL; without one that of the folder of all runs."""
+    """The store in a folder, in a `.db` file or at a URL; without one that where runs are recorded."""
     return where if isinstance(where, Store) else Store(where)
 
 
