@@ -601,7 +601,7 @@ def test_a_store_that_is_none_is_said_in_a_line(command: list[str], tmp_path: Pa
         foreign: "is no store of Seismograd's",
         newer: "has schema 99",
         tmp_path / "file.txt": "neither a folder nor a .db file",
-        "": "it takes a folder",
+        "": "--store is empty",
         "mysql://root@localhost/runs": "cannot be kept in 'mysql'",
         "postgresql://nobody@127.0.0.1:1/runs": "cannot be opened",
     }
@@ -618,7 +618,7 @@ def test_a_store_that_is_none_is_said_in_a_line(command: list[str], tmp_path: Pa
     [
         ("SEISMOGRAD_STORE", "mysql://root@localhost/runs", "cannot be kept in 'mysql'"),
         ("SEISMOGRAD_STORE_LIMIT", "0.5", "SEISMOGRAD_STORE_LIMIT is '0.5'"),
-        (None, "", "store is ''"),
+        (None, "", "--store is empty"),
     ],
 )
 def test_a_wrong_store_is_said_before_the_script_starts(

@@ -190,7 +190,11 @@ def option(url: sa.URL) -> str:
         usual = schema.url_of(place())
     except StoreError:
         usual = None
-    return "" if url == usual else f" --store {shlex.quote(schema.shown(url))}"
+    if url == usual:
+        return ""
+    file = schema.file_of(url)
+    where = folders.shown(file.parent) if file is not None and file.name == schema.FILE else schema.shown(url)
+    return f" --store {shlex.quote(where)}"
 
 
 def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
