@@ -78,9 +78,14 @@ watch.close()
     assert run.report()["run"]["steps"] == 5
 
 
-def test_under_seismograd_run_too(tmp_path: Path) -> None:
+ONCE = "os.kill(os.getpid(), signal.SIGTERM)"
+THRICE = f"threading.Thread(target=lambda: [({ONCE}, time.sleep(0.005)) for _ in range(3)], daemon=True).start()"
+
+
+@pytest.mark.parametrize("ending", [ONCE, THRICE], ids=["once", "thrice"])
+def test_under_seismograd_run_too(tmp_path: Path, ending: str) -> None:
     where = str(tmp_path / "store")
-    program = "train(None, 30, model, optimizer)\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(60)\n"
+    program = f"train(None, 30, model, optimizer)\n{ending}\ntime.sleep(60)\n"
     code, _, _ = _run(program, tmp_path, where, "-m", "seismograd", "run", "--store", where)
     assert code == -signal.SIGTERM
     run = _only(where)

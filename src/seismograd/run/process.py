@@ -32,6 +32,9 @@ from seismograd import endings
 _HIGH = 200
 """Our descriptors are numbered from here: the script's own get the numbers that they would have had."""
 
+_AT_ONCE = 2.0
+"""Seconds within which a second signal is an echo: `timeout` sends it to the process and to its group."""
+
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -110,7 +113,8 @@ class Exits:
         self._pid = os.getpid()
         self._undo: list[Callable[[], None]] = []
         self._caught: set[int] = set()
-        self._began = False
+        self._began: float | None = None
+        """When the first signal came to our handler."""
         self._wakeup: tuple[int, int] | None = None
         endings.supervised = True
         self._install()
@@ -203,9 +207,9 @@ class Exits:
         """Whether the main thread has not come to our handler within a second; then there can be no verdict."""
         for _ in range(20):
             time.sleep(0.05)
-            if self._began:
+            if self._began is not None:
                 return False
-        return not self._began
+        return self._began is None
 
     def _forked(self) -> None:
         """In a child signals are its own, and so is the pipe's end that it has a copy of."""
@@ -220,7 +224,10 @@ class Exits:
         self.leave()
 
     def _handle(self, number: int, frame: Any) -> None:
-        self._began = True
+        now = time.monotonic()
+        if self._began is not None and now < self._began + _AT_ONCE:
+            return
+        self._began = now
         self._tell(128 + number, signal.Signals(number).name)
         self._real_signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
