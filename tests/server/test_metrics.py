@@ -86,7 +86,9 @@ def test_names_cannot_break_out_of_their_labels(client: TestClient, write: Calla
         assert read(client)["seismograd_run_steps_total", labels] == 1
 
 
-@pytest.mark.parametrize("name", ["a b{}\n/grad/norm", "0/grad/norm", "grad/norm_max", "grad/norm/", "loss/", "lr_scale"])
+@pytest.mark.parametrize(
+    "name", ["a b{}\n/grad/norm", "0/grad/norm", "grad/norm_max", "grad/norm/", "loss/", "lr_scale"]
+)
 def test_a_scalar_of_the_users_own_is_no_metric(client: TestClient, live: Writer, name: str) -> None:
     before = read(client).keys()
     live.train(1, **{name: 1.0})
