@@ -203,12 +203,13 @@ def test_a_program_tells_its_command_but_neither_secrets_nor_environment(tmp_pat
     assert ("torch" in facts) is bool(imports)
 
 
-def test_a_program_given_with_c_is_not_told(tmp_path):
+@pytest.mark.parametrize("options", [["-c"], ["-X", "utf8", "-W", "ignore", "-c"], ["-uc"]])
+def test_a_program_given_with_c_is_not_told(tmp_path, options):
     program = PROGRAM.format(imports="x = 'do-not-tell'")
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, timeout=100, check=True
+        [sys.executable, *options, program], capture_output=True, text=True, cwd=tmp_path, timeout=100, check=True
     )
     facts = json.loads(done.stdout)
     assert "do-not-tell" not in done.stdout
-    assert facts["command"].endswith("-c ...")
+    assert facts["command"].endswith(f"{options[-1]} ...")
     assert facts["script"] is None

@@ -20,8 +20,11 @@ Runs of Seismograd: what was read, what was found, and requests to those that ar
 
 All JSON is strict: a number that is none is the string "NaN", "Infinity" or "-Infinity". Whatever goes wrong is
 answered in one shape, `{"error": {"status", "code", "message", "hint"}}`. A call that changes something carries
-`Content-Type: application/json` or `X-Seismograd: 1`. Every answer has the header `Seismograd-API: 1`. A server that
-was started with a token wants `Authorization: Bearer TOKEN`, or the cookie that `/?token=TOKEN` sets.
+`Content-Type: application/json` or `X-Seismograd: 1`. A server that was started with a token wants
+`Authorization: Bearer TOKEN`, or the cookie that `/?token=TOKEN` sets.
+
+This is version 1, as the header `Seismograd-API` of every answer says: answers may gain fields, nothing else changes.
+What would break a client will be `/api/v2`, beside it.
 """
 
 

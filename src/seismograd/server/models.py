@@ -268,8 +268,8 @@ class Wish(BaseModel):
     kind: Kind
     value: StrictStr | StrictFloat | None = Field(
         default=None,
-        description="For `level`: basic, advanced or extreme. For `budget`: a share above 0 and at most 1. For `trace`: "
-        "how many steps, 1 to 100. Else nothing.",
+        description="For `level`: basic, advanced or extreme. For `budget`: a share above 0 and at most 1. "
+        "For `trace`: how many steps, 1 to 100. Else nothing.",
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fastapi import Request
 
 from seismograd.store import NoRunError, Run, Store, open_store
-from seismograd.store.schema import file_of, shown, url_of
+from seismograd.store.schema import NoStoreError, file_of, shown, url_of
 from seismograd.store.store import place
 
 
@@ -26,9 +26,15 @@ class Shelf:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was ever recorded there."""
+        """Whether nothing was ever recorded there; a `StoreError` if that cannot be seen."""
         file = file_of(self._url)
-        return file is not None and not file.is_file()
+        if file is not None:
+            return not file.is_file()
+        try:
+            self.open()
+        except NoStoreError:
+            return True
+        return False
 
     def open(self) -> Store:
         """The store; a `StoreError` says what is in the way."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,12 @@ def about() -> dict[str, Any]:
 
 def _command() -> str:
     arguments = sys.orig_argv[:400]
-    for at in range(1, len(arguments) - 1):
-        if not arguments[at].startswith("-"):
-            break
-        if arguments[at] == "-c":  # a program, not an argument
+    at = 1
+    while at < len(arguments) - 1 and arguments[at].startswith("-"):
+        if re.fullmatch(r"-[A-Za-z]*c", arguments[at]):  # a program, not an argument
             arguments[at + 1] = "..."
+            break
+        at += 2 if arguments[at] in ("-W", "-X") else 1
     command = shown(arguments)
     return command if len(command) <= LONGEST else command[: LONGEST - 3] + "..."
 

@@ -168,6 +168,10 @@ class StoreError(ValueError):
     """The store cannot be used; the message says which, why, and what to do."""
 
 
+class NoStoreError(StoreError):
+    """A database in which nothing was ever recorded."""
+
+
 def url_of(where: str | os.PathLike[str] | None) -> sa.URL:
     """The address of the store that is meant: a folder, a `.db` file, or a URL; none is the folder of all runs."""
     if where is None:
@@ -346,7 +350,7 @@ def _migrate(engine: Engine, url: sa.URL, writes: bool) -> None:
         )
     if not writes:
         if found is None:
-            raise StoreError(f"{shown(url)} is no store of Seismograd's: there are no runs in it")
+            raise NoStoreError(f"{shown(url)} is no store of Seismograd's: there are no runs in it")
         forks.let_go(connect(url, writes=True))
         return
     with engine.begin() as connection:
