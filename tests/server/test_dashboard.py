@@ -539,6 +539,20 @@ def test_no_name_of_a_run_becomes_markup(address: str, show: Show) -> None:
     assert seen.page.query_selector("main img, main b b, .js-plotly-plot img") is None
 
 
+def test_numbers_and_names_as_they_are_shown(address: str, show: Show) -> None:
+    seen = show(address)
+    seen.wait("tbody tr")
+    call = "([name, ...args]) => import('/static/format.js').then(all => all[name](...args))"
+    assert seen.page.evaluate(call, ["spelled", "\u202egnp.exe"]) == r"\u202egnp.exe"
+    assert seen.page.evaluate(call, ["bytes", 1536]) == "1.5 kB"  # as the reports have it
+    assert seen.page.evaluate(call, ["bytes", 361 << 20]) == "361 MB"
+    short = seen.page.evaluate(call, ["shortened", "encoder_stack_of_blocks.73.a_long_projection.weight", 30])
+    assert re.fullmatch(r"enc\w*…\.73\.a_l\w*…?\.weight", short)
+    assert len(short) <= 30
+    cross = "import('/static/icons.js').then(all => all.spark(['NaN', 'NaN']).querySelector('.spark-bad') !== null)"
+    assert seen.page.evaluate(f"() => {cross}")
+
+
 def _twice(text: str) -> str:
     from urllib.parse import quote
 

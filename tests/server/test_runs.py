@@ -96,6 +96,15 @@ def test_the_list(client: TestClient, ended: Writer, live: Writer) -> None:
     assert first["spark"][-2:] == ["NaN", "Infinity"]
 
 
+def test_the_small_curve_of_a_long_run_has_its_beginning(client: TestClient, live: Writer) -> None:
+    live.train(3, loss=1000.0)
+    live.train(400, loss=1.0)
+    live.flush()
+    spark = told(client, "/api/runs", models.Runs)["runs"][0]["spark"]
+    assert len(spark) <= 40
+    assert spark[0] > 10 > spark[-1]
+
+
 def test_the_small_curve_follows_the_run(client: TestClient, live: Writer) -> None:
     before = told(client, "/api/runs", models.Runs)["runs"][0]["spark"]
     live.train(3, loss=math.nan)

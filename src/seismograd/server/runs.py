@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
@@ -213,7 +214,9 @@ class Sparks:
         names = run.names(first)
         name = next((each for each in ("loss/0", "loss") if each in names), None)  # of several optimizers the first
         curve = None if name is None else run.series(name, points=SPARK, rank=first).get(name)
-        values: list[float] = [] if curve is None else curve.last.tolist()[-SPARK:]
+        values: list[float] = []
+        if curve is not None:  # the mean, for one of many steps may be any; but that the last was not finite is told
+            values = np.where(np.isfinite(curve.last), curve.mean, curve.last).tolist()[-SPARK:]
         with self._lock:
             self._made[run.id] = (run.batch, values)
             self._made.move_to_end(run.id)

@@ -1,7 +1,7 @@
 // A chart of curves over steps, drawn by plotly: bands where thinned, marks where not finite, zoom through the span.
 
 import { h, put, say, segments } from "./dom.js";
-import { label, number, valued, whole } from "./format.js";
+import { bytes, label, number, valued, whole } from "./format.js";
 import { isThinned, latest } from "./points.js";
 import { colours, faint, theme } from "./theme.js";
 
@@ -33,10 +33,7 @@ export const QUIET = {
   responsive: false,
 };
 
-const UNITS = {
-  seconds: { tickformat: "~s", ticksuffix: "s" },
-  bytes: { tickformat: "~s", ticksuffix: "B" },
-};
+const UNITS = { seconds: { tickformat: "~s", ticksuffix: "s" } };
 
 /** The part of a layout that all drawings share. */
 export function layoutOf(element, height) {
@@ -60,7 +57,7 @@ export function layoutOf(element, height) {
       ticklen: 4,
       tickcolor: line,
     },
-    yaxis: { ...axis, exponentformat: "power", nticks: 6 },
+    yaxis: { ...axis, exponentformat: "power", nticks: Math.max(3, Math.min(6, Math.floor(height / 34))) },
     showlegend: false,
   };
 }
@@ -174,8 +171,10 @@ export class Chart {
     Object.assign(layout.yaxis, {
       type: log ? "log" : "linear",
       fixedrange: true,
-      ...(this.unit ? UNITS[this.unit] : {}),
+      ...UNITS[this.unit],
+      ...(this.unit === "bytes" ? byteTicks(extent(this.curves), this.zero) : {}),
       ...(this.stacked || this.zero ? { rangemode: "tozero" } : {}),
+      ...(this.zero && !log ? fromZero(extent(this.curves)) : {}),
       ...(log ? { dtick: decadesOf(this.curves) } : {}),
     });
     layout.hovermode = "x unified";
@@ -258,6 +257,24 @@ function extent(curves) {
     for (const value of points.high) if (value > high) high = value;
   }
   return [low, high];
+}
+
+/** From zero on, with room above the highest value, so that a level line is not the edge. */
+function fromZero([low, high]) {
+  return low >= 0 && high > 0 && Number.isFinite(high) ? { range: [0, high * 1.1] } : {};
+}
+
+/** Round amounts of memory along an axis. */
+function byteTicks([low, high], zero) {
+  if (!Number.isFinite(low) || !Number.isFinite(high)) return {};
+  const foot = zero ? 0 : low;
+  const unit = 1024 ** Math.min(4, Math.max(0, Math.floor(Math.log(Math.max(high, 1)) / Math.log(1024))));
+  const rough = Math.max((high - foot) / unit / 5, 1e-3);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough) * unit;
+  const tickvals = [];
+  for (let value = Math.floor(foot / step) * step; value <= high + step; value += step) tickvals.push(value);
+  return { tickmode: "array", tickvals, ticktext: tickvals.map(bytes) };
 }
 
 /** Whether a log axis tells more: all above zero, over more than two decades. */

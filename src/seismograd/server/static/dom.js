@@ -1,5 +1,7 @@
 // Elements. Strings from a run only ever become text nodes or attribute values: nothing here takes HTML.
 
+import { spelled } from "./format.js";
+
 /** An element: `h("a", {class: "x", href: "#", on: {click: go}}, "text", child)`. False and null are left out. */
 export function h(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
@@ -22,7 +24,10 @@ function fill(element, attributes, children) {
 }
 
 function flat(children) {
-  return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+  return children
+    .flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (typeof child === "string" ? spelled(child) : child));
 }
 
 /** Puts other children into an element. */
@@ -33,7 +38,8 @@ export function put(element, ...children) {
 
 /** Sets the text only where it is another one: a screen reader and the selection stay where they are. */
 export function say(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  const shown = spelled(text);
+  if (element.textContent !== shown) element.textContent = shown;
   return element;
 }
 

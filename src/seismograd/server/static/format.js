@@ -34,15 +34,16 @@ export function percent(value) {
   return Number.isFinite(share) ? `${Number((share * 100).toPrecision(2))} %` : "–";
 }
 
+/** As in the reports, 1 kB is 1,024 bytes. */
 export function bytes(value) {
   if (!Number.isFinite(value)) return "–";
   const units = ["B", "kB", "MB", "GB", "TB"];
   let at = 0;
-  while (Math.abs(value) >= 1000 && at < units.length - 1) {
-    value /= 1000;
+  while (Math.abs(value) >= 1024 && at < units.length - 1) {
+    value /= 1024;
     at += 1;
   }
-  return `${at && Math.abs(value) < 100 ? value.toFixed(1) : Math.round(value)} ${units[at]}`;
+  return `${at && Math.abs(value) < 100 ? Number(value.toPrecision(3)) : Math.round(value)} ${units[at]}`;
 }
 
 export function seconds(value) {
@@ -110,11 +111,25 @@ export function plain(value, depth = 0) {
   return depth > 2 ? "{…}" : few(Object.entries(value).map(([key, item]) => `${key} ${plain(item, depth + 1)}`));
 }
 
+/** Characters that would turn the text around them are spelled out: a name cannot pretend to be another. */
+export function spelled(text) {
+  return String(text).replace(/[\u202a-\u202e\u2066-\u2069]/g, (mark) => `\\u${mark.charCodeAt(0).toString(16)}`);
+}
+
 /** Text for plotly, which reads a subset of HTML in labels, and %{...} in hover templates. */
 export function label(text, longest = 60) {
-  const all = String(text).replace(/\s+/g, " ");
+  const all = spelled(text).replace(/\s+/g, " ");
   const short = all.length > longest ? `…${all.slice(1 - longest)}` : all;
   return short.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/%\{/g, "%&#123;");
+}
+
+/** A layer's name in little room: its longest parts lose their ends, what is short stays whole. */
+export function shortened(name, longest) {
+  const parts = String(name).split(".");
+  let short = String(name);
+  for (let most = Math.max(...parts.map((part) => part.length)); short.length > longest && most > 2; most -= 1)
+    short = parts.map((part) => (part.length > most ? `${part.slice(0, most - 1)}…` : part)).join(".");
+  return short;
 }
 
 /** A file by its last two parts, for a line that has little room. */

@@ -47,7 +47,10 @@ export function spark(values, width = 120, height = 24) {
     height,
     "aria-hidden": "true",
   });
-  if (!finite.length) return drawing;
+  if (!finite.length) {
+    if (numbers.length) drawing.append(cross(5, height / 2));
+    return drawing;
+  }
   const low = Math.min(...finite);
   const high = Math.max(...finite);
   const x = (at) => 2 + (at / Math.max(1, numbers.length - 1)) * (width - 8);
@@ -66,10 +69,13 @@ export function spark(values, width = 120, height = 24) {
   if (finite.length === 1) drawing.append(svg("circle", { cx: end[0], cy: end[1], r: 2, class: "spark-dot" }));
   const last = numbers[numbers.length - 1];
   if (!Number.isFinite(last) && end) {
-    const [cx, cy] = [Math.min(end[0] + 4, width - 4), end[1]];
-    drawing.append(svg("path", { d: `M${cx - 3} ${cy - 3}l6 6m0-6l-6 6`, class: "spark-bad" }));
+    drawing.append(cross(Math.min(end[0] + 4, width - 4), end[1]));
   }
   return drawing;
+}
+
+function cross(x, y) {
+  return svg("path", { d: `M${x - 3} ${y - 3}l6 6m0-6l-6 6`, class: "spark-bad" });
 }
 
 /** How many findings there are of each severity; nothing where there are none. */

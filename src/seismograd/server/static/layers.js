@@ -3,7 +3,7 @@
 import { get, Gone, runPath } from "./api.js";
 import { Chart, dragging, layoutOf, plotly, QUIET, spanKeys } from "./charts.js";
 import { choice, empty, failed, h, put, say, segments } from "./dom.js";
-import { label, many, number, real, whole } from "./format.js";
+import { label, many, number, real, shortened, whole } from "./format.js";
 import { append, none } from "./points.js";
 import { colourOf, colours, theme } from "./theme.js";
 
@@ -173,11 +173,10 @@ export function mountLayers(panel, context) {
       range: [heat.names.length - 0.5, -0.5],
       fixedrange: true,
       showgrid: false,
-      showticklabels: wide,
       automargin: true,
       tickmode: "array",
       tickvals: ticks,
-      ticktext: ticks.map((at) => label(heat.names[at], 30)),
+      ticktext: ticks.map((at) => label(shortened(heat.names[at], wide ? 32 : 15), wide ? 32 : 20)),
     });
     layout.dragmode = dragging();
     layout.hovermode = "closest";
@@ -226,9 +225,14 @@ export function mountLayers(panel, context) {
     if (!drawn) listen();
     const badly = bad.flat().filter(Boolean).length;
     const marked = badly ? `, ${whole(badly)} not finite (marked)` : "";
+    const known = wide ? [] : z.flat().filter((value) => value !== null);
+    const ends = [Infinity, -Infinity];
+    for (const value of known) [ends[0], ends[1]] = [Math.min(ends[0], value), Math.max(ends[1], value)];
+    const [low, high] = log ? ends.map((value) => 10 ** value) : ends;
+    const key = known.length ? ` Dark is ${number(low, 3)}, bright ${number(high, 3)}.` : ""; // no room for a legend
     say(
       readout,
-      `${many(heat.names.length, "layer")}, ${many(heat.steps.length, "sample")}${marked}. Click a layer for its curve.`,
+      `${many(heat.names.length, "layer")}, ${many(heat.steps.length, "sample")}${marked}.${key} Click a layer for its curve.`,
     );
     plot.setAttribute(
       "aria-label",

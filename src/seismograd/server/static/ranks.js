@@ -82,7 +82,7 @@ export function mountRanks(panel, context) {
           name: `rank ${rank}`,
           points: of(rank, name),
           colour: colourOf(at),
-          dash: at >= 7,
+          dash: at >= 9,
         })),
         marks(),
       );

@@ -8,7 +8,9 @@ import { latest } from "./points.js";
 import { colourOf } from "./theme.js";
 
 /** The parts that a step's time falls into, in their order. */
-const PHASES = ["time/data", "time/forward", "time/backward", "time/optimizer", "time/rest", "time/watch"];
+const PHASES = ["data", "forward", "backward", "optimizer", "rest", "watch", "evaluation", "checkpoint", "logging"].map(
+  (phase) => `time/${phase}`,
+);
 const EVERY = 2000;
 
 export function mountResources(panel, context) {

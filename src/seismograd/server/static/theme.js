@@ -23,13 +23,13 @@ export function colours() {
     critical: read("critical"),
     warning: read("warning"),
     info: read("info"),
-    series: [1, 2, 3, 4, 5, 6, 7].map((at) => read(`series-${at}`)),
+    series: [1, 2, 3, 4, 5, 6, 7, 8, 9].map((at) => read(`series-${at}`)),
     font: style.getPropertyValue("--sans").trim(),
   };
   return known;
 }
 
-/** The colour of the n-th curve; they come again after seven. */
+/** The colour of the n-th curve; they come again after nine. */
 export function colourOf(at) {
   const { series } = colours();
   return series[at % series.length];
