@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 import seismograd as sg
 from seismograd.cli import app
-from seismograd.records import Finding, Reading, Severity
+from seismograd.records import Finding, Reading, Severity, Where
 from seismograd.reports.plots import Line, Plot
 from seismograd.store import Recorder, open_store
 from seismograd.store.schema import url_of
@@ -256,6 +256,31 @@ def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
     assert "\x1b" not in said("show", store=tmp_path)
 
 
+def test_a_layer_cannot_move_the_cursor(tmp_path: Path) -> None:
+    layer = "\x1b[2J\x9bA[bold]layer"
+    recorder = made(tmp_path, "x", ended=False)
+    recorder.write_finding(
+        Finding("loss-spike", Severity.WARNING, 3, f"{layer} " + "is long " * 20, where=Where(module=layer))
+    )
+    recorder.close({"schema": 1, "run": {"id": "id-x"}, "findings": []})
+    for command in ("show", "diagnose"):
+        out = said(command, store=tmp_path)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", out)
+        assert "module [2JA[bold]layer" in out
+        assert len(re.findall("is long", " ".join(out.split()))) == 20  # and nothing is cut off
+
+
+def test_a_terminal_without_unicode_gets_all_but_the_letters_it_lacks(store: Path) -> None:
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C", "COLUMNS": "40"}
+    for command in (["runs"], ["show", "sick"], ["diagnose", "sick"], ["diff", "base", "sick"], ["explain"]):
+        more = [] if command == ["explain"] else ["--store", str(store)]
+        done = start(*command, *more, env=ascii_only)
+        assert done.returncode == (1 if command[0] == "diff" else 0), done.stderr
+        assert done.stdout.isascii()
+    page = start("html", "sick", "-o", "-", "--store", str(store), env=ascii_only)
+    assert (page.returncode, page.stdout.strip()[-7:]) == (0, "</html>")  # as UTF-8, which it says it is
+
+
 # -- show --------------------------------------------------------------------------------------------------------------
 
 
@@ -307,6 +332,17 @@ def test_show_keeps_to_the_width(store: Path, width: int, monkeypatch: pytest.Mo
 
 
 # -- plots -------------------------------------------------------------------------------------------------------------
+
+
+def test_show_begins_with_the_first_value_and_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    recorder = Recorder(url_of(tmp_path), "20260101-000000-abcdef", "a name of some length", state=dict)
+    for step in range(500):  # more than are drawn: a point stands for several steps
+        recorder.write_reading(Reading(step, {"loss": 1000.0 - step}))
+    recorder.close({"schema": 1, "run": {"id": "x"}, "findings": []})
+    out = said("show", store=tmp_path)
+    assert "loss  1,000 to 501" in out
+    assert "healthy" in out.split("steps")[0]
 
 
 def drawn(plot: Plot, encoding: str = "utf-8", width: int = 40) -> list[str]:
@@ -434,6 +470,12 @@ def test_html_writes_the_page(store: Path, tmp_path: Path, monkeypatch: pytest.M
     assert said("html", "base", "-o", "-", store=store).lstrip().lower().startswith("<!doctype html>")
     code, _, err = run("html", "base", "-o", str(tmp_path), store=store)
     assert (code, "it is a folder, give a file" in err) == (2, True)
+
+
+def test_stdout_takes_the_page_or_the_json(store: Path) -> None:
+    code, out, err = run("html", "-o", "-", "--json", store=store)
+    assert (code, out) == (2, "")
+    assert "not both" in err
 
 
 def test_diff_of_twins_and_of_others(store: Path) -> None:

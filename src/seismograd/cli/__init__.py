@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -45,11 +46,14 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def about(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """The debugger for PyTorch training: notices what goes wrong, finds where it began, says what to do."""
+    if context.invoked_subcommand not in ("run", "demo") and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal has every letter; a script's stdout is its own
 
 
 app.command(cls=running.UpToTheScript)(running.run)

@@ -9,6 +9,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -18,11 +20,10 @@ from seismograd.cli.stores import seconds_of, state_of
 from seismograd.records import Finding, Severity
 from seismograd.reports.plots import Line, Plot
 from seismograd.reports.terminal import render_finding
+from seismograd.reports.words import many
 from seismograd.sinks.curve import ASCII, BLOCKS, Curve, sparkline
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from seismograd.store import Run, Series
 
 _STYLES = {
@@ -195,16 +196,31 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 
+_CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) != "\n"}
+"""They go: rich has counted them as nothing when it broke the lines."""
+
+
+class Plain(Console):
+    """A console on which no text of a run, a layer's name say, can move the cursor or change a colour."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(segment.text.translate(_CONTROLS), segment.style)
+
+
 # -- one run -----------------------------------------------------------------------------------------------------------
 
 
-def print_run(run: Run, console: Console) -> None:
-    """A run: how it is, its curves, where its time went, what was found, where it ran."""
+def print_run(run: Run, console: Console, there: str = "") -> None:
+    """A run: how it is, its curves, where its time went, what was found, where it ran.
+
+    `there` is what a command needs to come to its store.
+    """
     report, findings = run.report(), run.findings()
     state = state_of(run)
     title = Text.assemble((plain(run.id), "bold"), "  ", plain(run.name), "  ", (state, _STYLES[state]), "  ")
     title.append(run.status, _STYLES.get(run.status, ""))
-    console.print(title, no_wrap=True, overflow="ellipsis", crop=True)
+    console.print(title)
     console.print(_facts(run))
     for plot in _plots(run):
         console.print()
@@ -221,11 +237,11 @@ def print_run(run: Run, console: Console) -> None:
         console.print(render_finding(finding, brief=True))
     if findings:
         console.print()
-        console.print(Text(f"in full: seismograd diagnose {plain(run.id)}", "dim"))
+        console.print(Text(f"in full: seismograd diagnose {plain(run.id)}{there}", "dim"))
 
 
 def _facts(run: Run) -> Text:
-    parts = [f"{run.steps:,} steps", f"level {run.level}" if run.level else "", duration(seconds_of(run))]
+    parts = [many(run.steps, "step"), f"level {run.level}" if run.level else "", duration(seconds_of(run))]
     if len(run.ranks) > 1:
         parts.append(f"{len(run.ranks)} ranks")
     parts += [f"started {run.started.astimezone():%Y-%m-%d %H:%M:%S}"]
@@ -248,7 +264,9 @@ def _plots(run: Run) -> Iterable[Plot]:
         series = found[name]
         points = None if validation is None or name != losses[0] else _line(validation)
         style = "cyan" if name in losses else "blue" if name in norms else "green"
-        title = _title(series) + ("" if points is None or validation is None else f"   o {_title(validation)}")
+        title = _title(run, series)
+        if points is not None and validation is not None:
+            title += f"   o {_title(run, validation)}"
         yield Plot(_line(series), points, title, style, height=3 if name in rates else 7 if name in losses else 5)
 
 
@@ -259,8 +277,9 @@ def _line(series: Series) -> Line:
     return Line(series.name, [*steps[:-1], int(series.steps[-1])], low, high)
 
 
-def _title(series: Series) -> str:
-    first, last = float(series.last[0]), float(series.last[-1])
+def _title(run: Run, series: Series) -> str:
+    at_first = run.series(series.name, stop=int(series.first[0]), rank=min(run.ranks, default=0)).get(series.name)
+    first, last = float((at_first or series).last[0]), float(series.last[-1])  # a point may stand for several steps
     told = f"{series.name}  {number(last)}" if first == last else f"{series.name}  {number(first)} to {number(last)}"
     bad = int(series.bad.sum())
     return told + (f", {bad:,} not finite" if bad else "")

@@ -84,11 +84,12 @@ def _chosen(store: Store, limit: int | None, wanted: set[str]) -> tuple[list[Run
 def show(run: Which = "last", store: Where = None, as_json: AsJson = False) -> None:
     """Show a run: loss, gradient norm and learning rate as plots, time, memory, findings in brief, environment."""
     from seismograd.cli.overview import about_run, print_run
+    from seismograd.store.store import option
 
     with opened(store) as found:
         one = found.run(run)
         if not as_json:
-            print_run(one, terminal())
+            print_run(one, terminal(), option(found.url))
             return
         rank = min(one.ranks, default=0)
         report = one.report()
@@ -226,10 +227,13 @@ def html(
     """Write a run's report page: one file that needs no network."""
     from seismograd.reports.report import write_whole
 
+    to_stdout = output is not None and str(output) == "-"
+    if to_stdout and as_json:
+        stop("stdout takes the page or the JSON, not both: name a file with --output, or leave --json out")
     with opened(store) as found:
         one = found.run(run)
-        if output is not None and str(output) == "-":
-            typer.echo(one.html())
+        if to_stdout:
+            typer.echo(one.html().encode())  # it says of itself that it is UTF-8
             return
         path = writable(output or Path(f"seismograd-{one.id}.html"), "the page")
         text = one.html()

@@ -17,6 +17,7 @@ import typer
 
 from seismograd import folders
 from seismograd.cli.mistakes import stop
+from seismograd.cli.stores import terminal
 from seismograd.records import Finding, strict
 
 if TYPE_CHECKING:
@@ -201,13 +202,10 @@ def _was_sound(capture: Capture) -> bool:
 
 
 def _show(capture: Capture, replayed: Replayed, finding: Finding | None) -> None:
-    import rich.console
-
     from seismograd.reports.terminal import render_finding
 
     if finding is not None:
-        out = rich.console.Console(highlight=False)
-        out.print(render_finding(finding))
+        terminal().print(render_finding(finding))
         typer.echo("")
     typer.echo(f"seismograd: step {capture.step} of {capture.run}: {_verdict(capture, replayed)}")
     for note in replayed.notes:

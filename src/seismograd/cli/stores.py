@@ -70,10 +70,10 @@ def seconds_of(run: Run) -> float:
 
 def terminal() -> Console:
     """What is printed to: as wide as the terminal is, without colour where nobody sees it."""
-    import rich.console
+    from seismograd.cli.overview import Plain
 
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit() else _PIPE
-    return rich.console.Console(highlight=False, markup=False, emoji=False, width=width)
+    return Plain(highlight=False, markup=False, emoji=False, width=width)
 
 
 @contextmanager
