@@ -30,6 +30,7 @@ from seismograd.protocols import Detector, Sink
 from seismograd.records import DebugLevel, Finding, Reading, Severity, Where, rank, run_id
 from seismograd.reports.report import build_report
 from seismograd.stats.arrays import GradientStats, array_reading
+from seismograd.tally import COUNTED, Tally, summary_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,13 +52,6 @@ _RESERVED = (
 
 watches: weakref.WeakSet[TrainingDebugger] = weakref.WeakSet()
 """Those that were opened with `watch()` in this process."""
-
-_PHASES = (
-    *("time/step", "time/data", "time/forward", "time/backward", "time/optimizer"),
-    *("time/evaluation", "time/checkpoint", "time/logging", "time/rest", "time/watch"),
-)
-_WITHIN = ("time/stalled", "time/gc")
-"""What lies inside the phases."""
 
 
 class TrainingDebugger:
@@ -128,15 +122,9 @@ class TrainingDebugger:
         self._loop: Loop | None = None
         self._by_hand: tuple[Any, ByHand] | None = None
         self._broken: set[str] = set()
-        self._counts = dict.fromkeys(("total_steps", "anomaly_steps", *_COUNTED), 0)
-        self.memory: deque[dict[str, float]] = deque(maxlen=128)
-        self._next_memory, self._memory_gap, self._cleared = 0, 1, 0
-        self._times = dict.fromkeys(("readings", *_PHASES, *_WITHIN), 0.0)
-        self._traps: list[dict[str, Any]] = []
-        self._counted_at: dict[str, int] = {}
+        self._tally = Tally()
         self._seen: list[Finding] = []
-        self._last_step, self._numbers = -1, Numbers()
-        self._latest: dict[str, float] = {}
+        self._numbers = Numbers()
         self._started = datetime.now(UTC)
         self._ended: datetime | None = None
         self._exit: dict[str, Any] = {"code": None, "exception": None}
@@ -173,7 +161,7 @@ class TrainingDebugger:
     @property
     def newest_step(self) -> int:
         """The number of the newest step, read or not; -1 before the first."""
-        return self._last_step if self._loop is None else self._loop.step
+        return self._tally.last_step if self._loop is None else self._loop.step
 
     @property
     def findings(self) -> list[Finding]:
@@ -194,7 +182,7 @@ class TrainingDebugger:
         if self._loop is not None:
             self._loop.validate(loss)
         else:
-            self._take(Reading(max(self._last_step, 0), {"val_loss": float(loss)}, rank=self.rank))
+            self._take(Reading(max(self._tally.last_step, 0), {"val_loss": float(loss)}, rank=self.rank))
 
     def log(self, name: str, value: Tensor | float) -> None:
         """Puts a value of the user's own into the next reading."""
@@ -292,7 +280,7 @@ class TrainingDebugger:
 
     def monitor_training_step(self, model: nn.Module, loss: Tensor | float, step: int) -> dict[str, Any]:
         """Reads the gradients that `model` holds now, judges the step, and says what was seen at it."""
-        before, number = self._counts.copy(), self._numbers.counted(step)
+        before, number = self._tally.counts.copy(), self._numbers.counted(step)
         if self._loop is not None:
             self._loop.observe_step(loss, number)
             self._loop.flush()
@@ -303,35 +291,25 @@ class TrainingDebugger:
         seen = [finding for finding in self._seen if finding.severity is not Severity.INFO]
         return {
             "step": step,
-            "loss": self._latest.get("loss"),
-            "gradient_norm": self._latest.get("grad/norm"),
+            "loss": self._tally.latest.get("loss"),
+            "gradient_norm": self._tally.latest.get("grad/norm"),
             "anomalies": [finding.id for finding in seen],
             "has_anomaly": bool(seen),
-            **{name: self._counts[name] > before[name] for name in _COUNTED},
+            **{name: self._tally.counts[name] > before[name] for name in COUNTED},
             "findings": [finding.to_dict() for finding in seen],
         }
 
     def get_training_summary(self) -> dict[str, Any]:
         """How many steps were seen, and at how many of them something was wrong."""
-        counts = dict(self._counts)
-        steps = max(1, counts["total_steps"])
-        return {
-            **counts,
-            "anomaly_rate": counts["anomaly_steps"] / steps,
-            "loss_anomaly_rate": counts["loss_anomalies"] / steps,
-            "gradient_explosion_rate": counts["gradient_explosions"] / steps,
-            "gradient_vanishing_rate": counts["gradient_vanishing"] / steps,
-        }
+        return summary_of(self._tally.counts)
 
     def clear(self) -> None:
         """Starts the counters of `get_training_summary()` again; what was found and recorded stays."""
-        self._cleared += self._counts["total_steps"]
-        self._counts = dict.fromkeys(self._counts, 0)  # another one: the loop may be counting in the old
-        self._counted_at.clear()
+        self._tally.clear()
 
     def found(self, finding: Finding) -> None:
         """Takes a finding that was made elsewhere."""
-        self._count([self._judge.add(finding)], finding.step)
+        self._tally.count([self._judge.add(finding)], finding.step)
 
     def quick_check(self) -> bool:
         """Whether the last steps look sound: no NaN, no exploding gradient, nothing critical."""
@@ -343,7 +321,7 @@ class TrainingDebugger:
             if latest.num_nans or latest.num_infs or latest.norm > 1000:
                 return False
         return not any(
-            finding.severity is Severity.CRITICAL and finding.last_step > self._last_step - 5
+            finding.severity is Severity.CRITICAL and finding.last_step > self._tally.last_step - 5
             for finding in self._judge.findings
         )
 
@@ -367,9 +345,9 @@ class TrainingDebugger:
                 **({} if self.recorder is None else {"store": self.recorder.told()}),
             },
             findings=findings,
-            summary={**self.get_training_summary(), "last": self._latest},
+            summary={**self.get_training_summary(), "last": self._tally.latest},
             events=list(self.events),
-            memory=list(self.memory),
+            memory=list(self._tally.memory),
             performance=self._performance(),
         )
         report |= {
@@ -459,13 +437,13 @@ class TrainingDebugger:
             "steps": self._steps(),
             "ignored": sorted(self._ignored),
             "exit": dict(self._exit),
-            "summary": {**self.get_training_summary(), "last": dict(self._latest)},
+            "summary": {**self.get_training_summary(), "last": dict(self._tally.latest)},
             "overhead": self._overhead(),
             "performance": self._performance(),
         }
 
     def _steps(self) -> int:
-        return self._cleared + self._counts["total_steps"] if self._loop is None else self._loop.step + 1
+        return self._tally.steps if self._loop is None else self._loop.step + 1
 
     def _attach(self, loop: Loop) -> None:
         self._loop = loop
@@ -500,17 +478,9 @@ class TrainingDebugger:
     def _take(self, reading: Reading) -> None:
         """The one way in: every reading is judged, counted and written here."""
         self._seen = self._judge.observe(reading)
-        scalars = reading.scalars
-        self._latest.update(scalars)
-        if "time/step" in scalars:
-            self._add_times(scalars, reading.step)
-        if "traps" in reading.facts:
-            self._traps += reading.facts["traps"]["found"]
-        if reading.step != self._last_step and not _ONLY_VALIDATION.issuperset(scalars):
-            self._counts["total_steps"] += 1
-        self._last_step = max(self._last_step, reading.step)
+        self._tally.take(reading)
         if self._seen:
-            self._count(self._seen, reading.step)
+            self._tally.count(self._seen, reading.step)
         for sink in self._sinks:
             try:
                 sink.write_reading(reading)
@@ -528,53 +498,9 @@ class TrainingDebugger:
             return {}
         return evidence_of(self._loop.insight(), finding.id)
 
-    def _add_times(self, scalars: Mapping[str, float], step: int) -> None:
-        times = self._times
-        times["readings"] += 1
-        for phase in (*_PHASES, *_WITHIN):
-            times[phase] += scalars.get(phase, 0.0)
-        if "memory/rss" in scalars and step >= self._next_memory:
-            self._next_memory = step + self._memory_gap
-            self.memory.append({name: scalars[name] for name in scalars if name.startswith("memory/")})
-            self.memory[-1]["step"] = step
-            if len(self.memory) == self.memory.maxlen:  # it spans the whole run, however long
-                self.memory = deque(list(self.memory)[::2], maxlen=self.memory.maxlen)
-                self._memory_gap *= 2
-
     def _performance(self) -> dict[str, Any]:
-        """Where the time between readings went, on average: `seconds` adds up, the rest lies inside it.
-
-        It is the host's: on an accelerator a phase may be over here before it is over there.
-        """
-        readings = self._times["readings"]
-        if not readings:
-            return {}
-        split, within = (
-            {phase.removeprefix("time/"): self._times[phase] / readings for phase in phases}
-            for phases in (_PHASES, _WITHIN)
-        )
-        whole = split.pop("step")
-        return {
-            "seconds_per_reading": whole,
-            "seconds": split,
-            "stalled": within["stalled"],
-            "garbage_collection": within["gc"],
-            "steps_per_second": self._steps_per_second(),
-            "clock": "host",
-            "traps": self._traps,
-        }
-
-    def _steps_per_second(self) -> float | None:
         elapsed = self.governor.elapsed
-        return self.governor.steps / elapsed if elapsed else None
-
-    def _count(self, seen: Sequence[Finding], step: int) -> None:
-        """Counts steps, not readings: a GAN's two readings of one step are one."""
-        ids = {finding.id for finding in seen if finding.severity is not Severity.INFO}
-        for name, counted in {"anomaly_steps": ids, **_COUNTED}.items():
-            if ids & counted and self._counted_at.get(name) != step:
-                self._counted_at[name] = step
-                self._counts[name] += 1
+        return self._tally.performance(self.governor.steps / elapsed if elapsed else None)
 
     def _overhead(self) -> dict[str, Any]:
         governor = self.governor
@@ -634,7 +560,7 @@ class TrainingDebugger:
             Finding(
                 id="blind-probe",
                 severity=Severity.INFO,
-                step=max(self._last_step, 0),
+                step=max(self._tally.last_step, 0),
                 rank=self.rank,
                 where=Where(),
                 message=f"{part}: {why}",
@@ -642,15 +568,6 @@ class TrainingDebugger:
                 recommendations=("What it would have shown is missing from this run's verdict.",),
             )
         )
-
-
-_ONLY_VALIDATION = frozenset({"val_loss"})
-
-_COUNTED: dict[str, frozenset[str]] = {
-    "gradient_explosions": frozenset({"gradient-explosion"}),
-    "gradient_vanishing": frozenset({"gradient-vanishing"}),
-    "loss_anomalies": frozenset({"nonfinite-loss", "loss-explosion", "loss-spike"}),
-}
 
 
 def watch(

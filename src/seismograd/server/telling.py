@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from seismograd import folders
+from seismograd import folders, tally
 from seismograd.records import Finding
 from seismograd.reports.pages import Page, pages
 from seismograd.store import Heat, Run, Series
-
-COUNTED = ("gradient_explosions", "gradient_vanishing", "loss_anomalies")
 
 _HEADING = re.compile(r"^## +(.+?) *$", re.MULTILINE)
 
@@ -108,15 +106,7 @@ def captures_of(run: Run) -> list[dict[str, Any]]:
 def summary_of(run: Run | None, requests: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The counters of the training since they were last cleared: the live process counts, the store holds them."""
     told = {} if run is None or is_clearing(requests) else run.state.get("summary") or {}
-    counts = {name: int(told.get(name) or 0) for name in ("total_steps", "anomaly_steps", *COUNTED)}
-    steps = max(1, counts["total_steps"])
-    return {
-        **counts,
-        "anomaly_rate": counts["anomaly_steps"] / steps,
-        "loss_anomaly_rate": counts["loss_anomalies"] / steps,
-        "gradient_explosion_rate": counts["gradient_explosions"] / steps,
-        "gradient_vanishing_rate": counts["gradient_vanishing"] / steps,
-    }
+    return tally.summary_of(told)
 
 
 def is_clearing(requests: Iterable[Mapping[str, Any]]) -> bool:
