@@ -498,6 +498,9 @@ def test_it_is_at_home_on_a_phone(address: str, show: Show, scheme: str) -> None
             seen.wait(f"#{tab}[aria-selected=true]")
             seen.wait(f"#panel {SIGNS[tab]}", state="attached")
             assert seen.width() <= 360, (run, tab)
+        seen.go(f"#/run/{run}?tab=environment")
+        tab = seen.wait("#tab-environment[aria-selected=true]")
+        assert 0 <= tab.bounding_box()["x"] <= 360 - tab.bounding_box()["width"]  # the strip shows what was chosen
     shade = seen.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", shade)[:3])) < 200) == (scheme == "dark")
 

@@ -84,7 +84,9 @@ export function mountEvents(panel, context) {
       full = answer.events.length >= PAGE;
       next = answer.next ?? next;
       add(answer.events);
-      put(notice, !body.children.length && (isFiltered() ? empty("No event is like that.") : empty("No event yet.")));
+      const none = context.run.state === "live" ? "No event yet." : "No event was recorded.";
+      const what = "What the run was asked for, what its record complains of and what a logger writes are events.";
+      put(notice, !body.children.length && (isFiltered() ? empty("No event is like that.") : empty(none, what)));
       more.hidden = !full;
     } catch (error) {
       if (!gone && mine === asked && !(error instanceof Gone) && !context.signal.aborted)

@@ -188,6 +188,9 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
     query.tab = tabId;
     if (record) setQuery({ tab: tabId === "overview" ? null : tabId });
     drawTabs();
+    const { offsetLeft: left, offsetWidth: wide } = strip.querySelector('[aria-selected="true"]');
+    const from = left - strip.offsetLeft; // on a phone the chosen tab may lie outside the strip
+    if (from < strip.scrollLeft || from + wide > strip.scrollLeft + strip.clientWidth) strip.scrollLeft = from - 40;
     tools.element.hidden = !next.spans;
     panel.setAttribute("aria-labelledby", `tab-${tabId}`);
     mount(next);
