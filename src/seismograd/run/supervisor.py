@@ -325,11 +325,11 @@ class Supervisor:
         display.print(render_verdict(report))
         if self._scout is not None and self._scout.unwatched and report["run"]["steps"]:
             self._say(f"seismograd: {_unwatched(self._scout.unwatched)}")
-        recorded = [each for each in self._watched if each.recorder is not None and each.recorder.written]
+        recorded = [each.recorder for each in self._watched if each.recorder is not None and each.recorder.written]
         if recorded:
             from seismograd.store.store import option
 
-            ids, there = ", ".join(each.id for each in recorded[:3]), option(recorded[0].recorder.url)
+            ids, there = ", ".join(each.run for each in recorded[:3]), option(recorded[0].url)
             self._say(f"seismograd: recorded as {ids}: seismograd show last{there}, seismograd ui{there}")
 
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from seismograd.records import strict
+from seismograd.store.blobs import DamagedError
 
 
 def to_json(value: Any) -> str:
@@ -16,7 +17,10 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError as error:
+        raise DamagedError(f"it has JSON that cannot be read: {error}") from None
 
 
 def plain(text: str) -> str:
