@@ -548,6 +548,12 @@ def test_a_run_that_goes_on_is_never_removed(many: Path) -> None:
     assert (code, err) == (2, "seismograd: id-live goes on: stop it first\n")
 
 
+def test_saved_steps_count_in_how_large_a_run_is(many: Path) -> None:
+    (many / "id-run3" / "tensors.safetensors").write_bytes(bytes(3 << 20))
+    told = data("prune", "--larger-than", "2MB", "--dry-run", store=many)
+    assert [each["name"] for each in told["runs"]] == ["run3"]
+
+
 def test_prune_only_shows_when_it_is_dry(many: Path) -> None:
     out = said("prune", "--days", "15", "--dry-run", store=many)
     assert "2 runs would go" in out
@@ -795,3 +801,8 @@ def test_a_damaged_record_is_said_in_a_line(tmp_path: Path) -> None:
     told = data("diff", "one", "other", store=tmp_path, code=1)
     assert told["verdict"] == "incomparable"
     assert run("runs", store=tmp_path)[0] == run("show", "one", store=tmp_path)[0] == 0
+    with closing(sqlite3.connect(tmp_path / "seismograd.db")) as connection, connection:
+        connection.execute("update seismograd_ranks set report = '{' where run = 'id-one'")
+    code, _, err = run("show", "one", store=tmp_path)
+    assert code == 2
+    assert err.startswith("seismograd: the store is damaged: it has JSON that cannot be read")

@@ -61,18 +61,19 @@ def prune(
         if which and live:
             stop(f"{live[0].id} goes on: stop it first")
         folders = {run.id: folder for run in gone if (folder := _folder(found, run)) is not None}
+        sizes = {run.id: _takes(found, run) for run in gone}
         told = {
             "store": found.shown,
             "dry_run": dry_run,
             "runs": [
-                {"id": run.id, "name": run.name, "state": state_of(run), "bytes": _size_of(run, folders)}
+                {"id": run.id, "name": run.name, "state": state_of(run), "bytes": sizes[run.id]}
                 for run in gone
             ],
             "live": [run.id for run in live],
         }
-        total = sum(_size_of(run, folders) for run in gone)
+        total = sum(sizes.values())
         if not as_json:
-            _say(gone, live, folders)
+            _say(gone, live, sizes)
         if dry_run or not gone:
             if as_json:
                 say_json({**told, "freed": 0})
@@ -106,7 +107,7 @@ def _old(store: Store, days: float | None, keep: int | None, least: int | None) 
     return [
         run
         for run in store.runs()[keep or 0 :]
-        if (before is None or (run.ended or run.heartbeat) < before) and (least is None or run.bytes > least)
+        if (before is None or (run.ended or run.heartbeat) < before) and (least is None or _takes(store, run) > least)
     ]
 
 
@@ -118,8 +119,10 @@ def _folder(store: Store, run: Run) -> Path | None:
     return folder if folder.is_dir() and not folder.is_symlink() else None
 
 
-def _size_of(run: Run, folders: dict[str, Path]) -> int:
-    return int(run.bytes) + (_weight(folders[run.id]) if run.id in folders else 0)
+def _takes(store: Store, run: Run) -> int:
+    """Its bytes in the store, and those of its saved steps."""
+    folder = _folder(store, run)
+    return int(run.bytes) + (0 if folder is None else _weight(folder))
 
 
 def _weight(folder: Path) -> int:
@@ -145,12 +148,12 @@ def _removed(store: Store, runs: list[Run], folders: dict[str, Path]) -> int:
     return freed + max(0, before - taken(store))
 
 
-def _say(gone: list[Run], live: list[Run], folders: dict[str, Path]) -> None:
+def _say(gone: list[Run], live: list[Run], sizes: dict[str, int]) -> None:
     from seismograd.amounts import size
     from seismograd.cli.overview import plain
 
     for run in gone:
-        weight = size(_size_of(run, folders))
+        weight = size(sizes[run.id])
         typer.echo(f"{plain(run.id)}  {run.started.astimezone():%Y-%m-%d %H:%M}  {weight:>8}  {plain(run.name)}")
     for run in live:
         typer.echo(f"{plain(run.id)} goes on and stays")

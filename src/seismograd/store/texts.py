@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from seismograd.records import strict
+from seismograd.store.blobs import DamagedError
 
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 """A NUL as JSON has it; behind a backslash it is text, as in a line of code that is told."""
@@ -19,7 +20,10 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError as error:
+        raise DamagedError(f"it has JSON that cannot be read: {error}") from None
 
 
 def plain(text: str) -> str:
