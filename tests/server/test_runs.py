@@ -289,6 +289,14 @@ def test_findings_come_in_order_and_with_their_page(client: TestClient, ended: W
     assert other["message"] == HOSTILE[0]
 
 
+def test_findings_come_in_parts(client: TestClient, ended: Writer) -> None:
+    path = f"/api/runs/{ended.run}/findings"
+    whole = told(client, path, models.Findings)
+    parts = [told(client, f"{path}?limit=1&offset={at}", models.Findings) for at in range(3)]
+    assert [each["id"] for part in parts for each in part["findings"]] == [each["id"] for each in whole["findings"]]
+    assert {part["total"] for part in parts} == {2}
+
+
 def test_a_finding_of_a_users_own_detector_has_no_page(client: TestClient, live: Writer) -> None:
     live.find("my-own", severity=Severity.INFO)
     live.flush()
@@ -401,6 +409,15 @@ def test_a_live_run_is_asked(client: TestClient, live: Writer, wish: dict[str, A
     kept = told(client, f"/api/runs/{live.run}/requests", models.Requests)["requests"]
     assert [(each["id"], each["answer"]) for each in kept] == [(request.id, f"{wish['kind']} is done")]
     assert kept[0]["taken"] is not None
+
+
+def test_requests_are_told_from_the_newest_on(client: TestClient, live: Writer) -> None:
+    path = f"/api/runs/{live.run}/requests"
+    asked = [client.post(path, json={"kind": "budget", "value": value}).json()["request"]["id"] for value in (0.1, 0.2)]
+    newest = told(client, f"{path}?limit=1", models.Requests)["requests"]
+    assert [each["id"] for each in newest] == asked[1:]
+    older = told(client, f"{path}?limit=5&before={asked[1]}", models.Requests)["requests"]
+    assert [each["id"] for each in older] == asked[:1]
 
 
 @pytest.mark.parametrize(

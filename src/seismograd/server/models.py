@@ -212,9 +212,12 @@ class FindingShape(Shape):
 
 
 class Findings(Shape):
-    """The findings in the order in which they should be read."""
+    """A part of the findings, in the order in which they should be read."""
 
     findings: list[FindingShape]
+    total: int
+    limit: int
+    offset: int
 
 
 class Event(Shape):
@@ -291,7 +294,7 @@ class Asked(Shape):
 
 
 class Requests(Shape):
-    """All requests to a run, oldest first."""
+    """Requests to a run, oldest first."""
 
     requests: list[Request]
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from seismograd.records import DebugLevel
 from seismograd.server import models
 from seismograd.server.answers import Answer
 from seismograd.server.problems import RefusedError, among
-from seismograd.server.runs import Found
+from seismograd.server.runs import LARGEST, Found
 from seismograd.store import Run
 
 router = APIRouter(tags=["requests"])
@@ -35,9 +35,13 @@ def asked(run: Found, wish: models.Wish) -> Response:
 @router.get(
     "/api/runs/{run}/requests", response_model=models.Requests, responses=among(404), summary="What was asked of a run"
 )
-def requests(run: Found) -> Response:
-    """Oldest first, each with its answer once there is one."""
-    return Answer({"requests": run.requests()})
+def requests(
+    run: Found,
+    before: Annotated[int, Query(ge=1, le=LARGEST, description="Those with a smaller id.")] = LARGEST,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> Response:
+    """The newest, oldest of them first, each with its answer once there is one; `before` leads to older ones."""
+    return Answer({"requests": [each for each in run.requests() if each["id"] < before][-limit:]})
 
 
 def ask(run: Run, kind: str, value: Any = None) -> dict[str, Any]:

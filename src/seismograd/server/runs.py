@@ -146,9 +146,15 @@ def heat(
 
 
 @router.get("/api/runs/{run}/findings", response_model=models.Findings, responses=among(404), summary="What was found")
-def findings(run: Found) -> Response:
-    """Most severe first, each with its page."""
-    return Answer({"findings": telling.findings_of(run.findings())})
+def findings(
+    run: Found,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    offset: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
+) -> Response:
+    """Most severe first, each with its page; `total` is how many there are."""
+    every = run.findings()
+    told = telling.findings_of(every[offset : offset + limit])
+    return Answer({"findings": told, "total": len(every), "limit": limit, "offset": offset})
 
 
 @router.get("/api/runs/{run}/events", response_model=models.Events, responses=among(404), summary="The run's log")

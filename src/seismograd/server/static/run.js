@@ -99,7 +99,7 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
     try {
       const [detail, found, asked] = await Promise.all([
         get(runPath(id), {}, signal),
-        get(runPath(id, "findings"), {}, signal),
+        get(runPath(id, "findings"), { limit: 1000 }, signal),
         get(runPath(id, "requests"), {}, signal),
       ]);
       run = detail;
@@ -295,7 +295,7 @@ export function mountRun(root, { id, query, setQuery, server, go }) {
     seen = performance.now();
     try {
       const [found, detail] = await Promise.all([
-        get(runPath(id, "findings"), {}, signal),
+        get(runPath(id, "findings"), { limit: 1000 }, signal),
         get(runPath(id), {}, signal),
       ]);
       update(detail);
