@@ -292,7 +292,7 @@ def test_findings_come_in_order_and_with_their_page(client: TestClient, ended: W
 def test_findings_come_in_parts(client: TestClient, ended: Writer) -> None:
     path = f"/api/runs/{ended.run}/findings"
     whole = told(client, path, models.Findings)
-    parts = [told(client, f"{path}?limit=1&offset={at}", models.Findings) for at in range(3)]
+    parts = [told(client, path, models.Findings, limit=1, offset=at) for at in range(3)]
     assert [each["id"] for part in parts for each in part["findings"]] == [each["id"] for each in whole["findings"]]
     assert {part["total"] for part in parts} == {2}
 
@@ -414,9 +414,9 @@ def test_a_live_run_is_asked(client: TestClient, live: Writer, wish: dict[str, A
 def test_requests_are_told_from_the_newest_on(client: TestClient, live: Writer) -> None:
     path = f"/api/runs/{live.run}/requests"
     asked = [client.post(path, json={"kind": "budget", "value": value}).json()["request"]["id"] for value in (0.1, 0.2)]
-    newest = told(client, f"{path}?limit=1", models.Requests)["requests"]
+    newest = told(client, path, models.Requests, limit=1)["requests"]
     assert [each["id"] for each in newest] == asked[1:]
-    older = told(client, f"{path}?limit=5&before={asked[1]}", models.Requests)["requests"]
+    older = told(client, path, models.Requests, limit=5, before=asked[1])["requests"]
     assert [each["id"] for each in older] == asked[:1]
 
 
