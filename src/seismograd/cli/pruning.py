@@ -65,10 +65,7 @@ def prune(
         told = {
             "store": found.shown,
             "dry_run": dry_run,
-            "runs": [
-                {"id": run.id, "name": run.name, "state": state_of(run), "bytes": sizes[run.id]}
-                for run in gone
-            ],
+            "runs": [{"id": run.id, "name": run.name, "state": state_of(run), "bytes": sizes[run.id]} for run in gone],
             "live": [run.id for run in live],
         }
         total = sum(sizes.values())
