@@ -472,6 +472,14 @@ def test_html_writes_the_page(store: Path, tmp_path: Path, monkeypatch: pytest.M
     assert (code, "it is a folder, give a file" in err) == (2, True)
 
 
+def test_a_run_says_what_it_takes(store: Path) -> None:
+    one = sg.runs(store)[0]
+    with pytest.raises(TypeError, match="'loss-spike' is not a detector: it needs id"):
+        one.check(["loss-spike"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="other is 'base': it takes a run"):
+        one.compare("base")  # type: ignore[arg-type]
+
+
 def test_stdout_takes_the_page_or_the_json(store: Path) -> None:
     code, out, err = run("html", "-o", "-", "--json", store=store)
     assert (code, out) == (2, "")

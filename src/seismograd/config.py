@@ -31,6 +31,9 @@ class Config:
     def apply(self, detectors: Iterable[Detector]) -> tuple[Detector, ...]:
         """`detectors` with the limits that the file sets; a limit of what does not exist is warned of."""
         detectors = tuple(detectors)
+        for each in detectors:
+            if isinstance(each, type) or not isinstance(each, Detector):
+                raise TypeError(f"{each!r} is not a detector: it needs id, needs, follows and start()")
         for wrong in sorted(set(self.limits) - {detector.id for detector in detectors}):
             warnings.warn(f"{self.path}: [tool.seismograd.limits.{wrong}] names no finding", UserWarning, stacklevel=4)
         return tuple(self._adjusted(detector) for detector in detectors)

@@ -641,16 +641,12 @@ def watch(
     return debugger
 
 
-def _detectors(detectors: Iterable[Detector] | None) -> tuple[Detector, ...]:
+def _detectors(detectors: Iterable[Detector] | None) -> Iterable[Detector]:
     if detectors is None:
         from seismograd.detectors import DEFAULT
 
         return DEFAULT
-    chosen = tuple(detectors)
-    for detector in chosen:
-        if isinstance(detector, type) or not isinstance(detector, Detector):
-            raise TypeError(f"{detector!r} is not a detector: it needs id, needs, follows and start()")
-    return chosen
+    return detectors
 
 
 def _ignored(given: Iterable[str] | str, configured: Iterable[str], detectors: Iterable[Detector]) -> set[str]:

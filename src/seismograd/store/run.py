@@ -465,6 +465,8 @@ class Run:
         """The first step, quantity and layer where this run and another part by more than the tolerance."""
         from seismograd.store.comparing import compare
 
+        if not isinstance(other, Run):
+            raise TypeError(f"other is {other!r}: it takes a run, such as sg.runs()[0]")
         return compare(self, other, rtol=rtol, atol=atol)
 
     def html(self, path: str | os.PathLike[str] | None = None) -> str:
