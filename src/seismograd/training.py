@@ -538,7 +538,7 @@ class TrainingDebugger:
                 self._memory_gap *= 2
 
     def _performance(self) -> dict[str, Any]:
-        """Where the time between readings went, on average: `seconds` adds up, the rest lies inside it.
+        """Where the time of the steps that were read went, on average: `seconds` adds up, the rest lies inside it.
 
         It is the host's: on an accelerator a phase may be over here before it is over there.
         """
