@@ -72,7 +72,7 @@ class Tally:
         self._counted_at.clear()
 
     def performance(self, steps_per_second: float | None) -> dict[str, Any]:
-        """Where the time between readings went, on average: `seconds` adds up, the rest lies inside it.
+        """Where the time of the steps that were read went, on average: `seconds` adds up, the rest lies inside it.
 
         It is the host's: on an accelerator a phase may be over here before it is over there.
         """

@@ -126,7 +126,8 @@ def _areas(material: Material) -> Areas | None:
     last = np.array([steps.steps[np.searchsorted(steps.steps, edges[at + 1], side="left") - 1] for at in bins])
 
     def summed(each: Series, values: Floats) -> Floats:
-        return np.bincount(np.clip(np.searchsorted(last, each.steps), 0, len(last) - 1), values, len(last))
+        at = np.clip(np.searchsorted(last, each.steps), 0, len(last) - 1)
+        return np.asarray(np.bincount(at, values, len(last)), dtype=np.float64)
 
     readings = summed(steps, (steps.count - steps.bad).astype(np.float64))
     seconds = {
