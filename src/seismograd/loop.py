@@ -219,8 +219,13 @@ class Loop:
         return self._asleep
 
     def about(self) -> dict[str, Any]:
-        """What is trained, for the record of the run: the models, their size, where they lie, and who trains them."""
+        """What is trained, for the record of the run: the models, their size, where they lie, and who trains them.
+
+        Nothing, once the script has let go of them.
+        """
         parameters = [p for p in self._watched.roster.parameters if not is_lazy(p)]
+        if not parameters:
+            return {}
         return {
             "model": ", ".join(type(model).__name__ for model in self._watched.models.values()),
             "parameters": sum(p.numel() for p in parameters),

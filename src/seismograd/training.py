@@ -63,6 +63,8 @@ class TrainingDebugger:
 
     _guards: tuple[Callable[[], None], ...] = ()
     """Take back what sees to it that the run is closed."""
+    _trained: Mapping[str, Any] = {}
+    """What was trained when the record began."""
     _charged = 0.0
     """Seconds of the recorder that the governor has heard of."""
 
@@ -420,13 +422,21 @@ class TrainingDebugger:
             self.name,
             rank=self.rank,
             limit=max(1 << 20, limit_of() // world_size()),
-            about=lambda: {**about(), **(self._loop.about() if self._loop is not None else {}), **more},
+            about=lambda: {**about(), **self._trained, **self._what_is_trained(), **more},
             state=self._state,
             on_request=self.errands.ask,
             complain=self._say,
-            on_start=self._guard,
+            on_start=self._recording_starts,
         )
         self._sinks.append(self.recorder)
+
+    def _recording_starts(self) -> None:
+        """Looks at what is trained while it is surely there: a short script is over before the recorder asks."""
+        self._trained = self._what_is_trained()
+        self._guard()
+
+    def _what_is_trained(self) -> dict[str, Any]:
+        return {} if self._loop is None else self._loop.about()
 
     def _state(self) -> dict[str, Any]:
         """How the run is now, for its record. Called from another thread."""

@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import seismograd as sg
 from seismograd.errands import MOST_TRACES
+from seismograd.loop import Loop
 from seismograd.replay.again import Capture
 from seismograd.reports.words import remarks
 from seismograd.store import open_store
@@ -122,6 +123,24 @@ def test_the_record_says_what_is_trained(watched):
     about = asked.run.about
     assert (about["model"], about["parameters"], about["device"]) == ("Sequential", 8 * 16 + 16 + 16 + 1, "cpu")
     assert (about["optimizer"], about["dtype"]) == ("SGD", "float32")
+
+
+def test_the_record_of_a_run_that_was_over_at_once_says_it_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("seismograd.loop.Loop.about", once(Loop.about))  # later the script has let go of its model
+    model = nn.Linear(3, 1)
+    with sg.watch(model, torch.optim.SGD(model.parameters(), lr=0.1), store=tmp_path, sinks=[]):
+        model(torch.ones(2, 3)).sum().backward()
+    assert sg.runs(tmp_path)[0].about["parameters"] == 4
+
+
+def once(function):
+    calls = []
+
+    def first(loop):
+        calls.append(loop)
+        return function(loop) if len(calls) == 1 else {}
+
+    return first
 
 
 def test_an_unknown_kind_is_answered_too(watched):
