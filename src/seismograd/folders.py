@@ -112,7 +112,7 @@ def find(run: str, step: int | None = None, where: Path | None = None) -> Path:
             raise NoCaptureError(f"the capture {run!r} is of step {number}, not of step {step}")
         return given
     if given.is_dir() and captures_in(given):
-        return _one(captures_in(given), run, step)
+        return chosen(captures_in(given), run, step)
     base = where or home()
     names = sorted(path.name for path in base.iterdir() if path.is_dir()) if base.is_dir() else []
     matches = [name for name in names if name == run] or [name for name in names if name.startswith(run)]
@@ -121,10 +121,13 @@ def find(run: str, step: int | None = None, where: Path | None = None) -> Path:
         if (given / TENSORS_FILE).exists() or given.is_dir():
             raise NoCaptureError(f"{run!r} is no capture: there is no {JSON_FILE} in it")
         raise NoCaptureError(f"there is no capture of a run {run!r}: {_all_of(base)}")
-    return _one(found, run, step)
+    return chosen(found, run, step)
 
 
-def _one(found: list[Kept], run: str, step: int | None) -> Path:
+def chosen(found: list[Kept], run: str, step: int | None) -> Path:
+    """The one of a run's captures that is meant."""
+    if not found:
+        raise NoCaptureError(f"no step of the run {run!r} was saved: only a bad one is, or one that was asked for")
     of_step = [kept for kept in found if step is None or kept.step == step]
     if len(of_step) == 1:
         return of_step[0].path

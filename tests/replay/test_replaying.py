@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,9 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 from typer.testing import CliRunner
 
-from seismograd.cli import app
+import seismograd as sg
+from seismograd.cli import app, replaying
 
 SCRIPT = """
 import torch
@@ -94,6 +98,24 @@ def test_a_fresh_process_shows_the_same_origin(line: str, op: str, tmp_path: Pat
     assert told["finding"]["message"] == finding["message"]
     for same in ("bad", "index", "inputs", "first_bad", "pattern"):
         assert told["finding"]["evidence"][same] == finding["evidence"][same]
+
+
+def test_a_run_is_named_as_for_the_other_commands(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, store = nn.Linear(4, 1), tmp_path / "runs"
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with sg.watch(model, optimizer, store=store, name="second try", sinks=[]):
+        model(torch.full((2, 4), math.inf)).sum().backward()
+    (run,) = sg.runs(store)
+    (saved,) = run.captures()
+    for which in ("last", "second try", run.id[:10]):
+        assert replaying._saved(which, None, str(store)) == saved.path
+    with pytest.raises(ValueError, match="has no capture of step 7"):
+        replaying._saved("last", 7, str(store))
+    with pytest.raises(ValueError, match=r"there is no run 'third' .*second try"):
+        replaying._saved("third", None, str(store))
+    with pytest.raises(ValueError, match="there is no capture of a run 'last'"):
+        replaying._saved("last", None, None)
 
 
 def test_what_is_printed_and_a_mended_model(tmp_path: Path) -> None:

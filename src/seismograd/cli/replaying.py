@@ -17,7 +17,7 @@ import typer
 
 from seismograd import folders
 from seismograd.cli.mistakes import stop
-from seismograd.cli.stores import terminal
+from seismograd.cli.stores import Where, terminal
 from seismograd.records import Finding, strict
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ NOT_REPRODUCED = 1
 
 def replay(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="The run's id, how it begins, or the path of a capture.")
+        str,
+        typer.Argument(metavar="RUN", help="The run's id, how it begins, its name, last, or the path of a capture."),
     ] = "",
     step: Annotated[int | None, typer.Option(help="Which step, if several were saved.", show_default=False)] = None,
     model: Annotated[
@@ -40,6 +41,7 @@ def replay(
             show_default=False,
         ),
     ] = "",
+    store: Where = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Run a bad step again, with your code as it is now, and say where it goes bad.
@@ -49,7 +51,7 @@ def replay(
     Example: seismograd replay 20260102-101500-c0ffee --model train.py:Net
     """
     try:
-        path = folders.find(run, step)
+        path = _saved(run, step, store)
     except (ValueError, OSError) as error:
         stop(str(error))
     if not model:
@@ -68,6 +70,24 @@ def replay(
     else:
         _show(capture, replayed, finding)
     raise typer.Exit(0 if replayed.found or _was_sound(capture) else NOT_REPRODUCED)
+
+
+def _saved(run: str, step: int | None, store: str | None) -> Path:
+    """The saved step that is meant: by its path or the run's id, else as the store knows the run."""
+    from seismograd.store import StoreError, open_store
+    from seismograd.store.store import place
+
+    unknown: ValueError | None = None
+    if store is None or not run:
+        try:
+            return folders.find(run, step)
+        except folders.NoCaptureError as error:
+            unknown = error
+    try:
+        with open_store(place(store)) as opened:
+            return folders.chosen(opened.run(run).captures(), run, step)
+    except StoreError as error:
+        raise unknown or error from None
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
