@@ -711,7 +711,9 @@ def test_run_says_where_it_is_recorded_and_show_looks_there(tmp_path: Path, monk
         command = [sys.executable, "-m", "seismograd", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
-    assert "seismograd show last --store 'my runs', seismograd ui" in heard("run", "--store", "my runs", "train.py")
+    told = heard("run", "--store", "my runs", "--name", "first try", "train.py")
+    assert "seismograd show last --store 'my runs', seismograd ui" in told
+    assert sg.runs("my runs")[0].name == "first try"
     (tmp_path / "pyproject.toml").write_text('[tool.seismograd]\nstore = "ours"\n')
     assert "seismograd show last, seismograd ui" in heard("run", "train.py")
     code, out, _ = run("runs", "--json")

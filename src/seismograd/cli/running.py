@@ -138,6 +138,12 @@ def run(
             show_default=".seismograd",
         ),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SEISMOGRAD_NAME", metavar="NAME", help="What the run is called.", show_default="the script's name"
+        ),
+    ] = None,
     notify: Annotated[
         list[str] | None,
         typer.Option(
@@ -207,6 +213,7 @@ def run(
         preflight=preflight,
         capture=capture,
         store=store,
+        name=name,
         notify=tuple(notify or ()),
         notify_on=None if notify_on is None else notify_on.value,
         config=config,

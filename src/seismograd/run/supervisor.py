@@ -49,6 +49,7 @@ class Options:
     preflight: bool = False
     capture: bool = True
     store: str | bool | None = None
+    name: str | None = None
     notify: tuple[str, ...] = ()
     notify_on: str | None = None
     config: Config = field(default_factory=Config)
@@ -65,7 +66,7 @@ class Supervisor:
     """Begins when the script imports torch; ends with it, with a signal, or with `os._exit`."""
 
     def __init__(self, script: Script, options: Options, after: Callable[[dict[str, Any]], None] | None = None) -> None:
-        self._script, self._options, self._after = script, options, after
+        self._options, self._after, self._name = options, after, options.name or script.name
         self._stream = own_stderr()
         self._started = datetime.now(UTC)
         self._pid = os.getpid()
@@ -111,7 +112,7 @@ class Supervisor:
             options.level,
             budget=options.budget,
             ignore=options.ignore,
-            name=self._script.name,
+            name=self._name,
             sinks=sinks + self._notifiers(),
             store=options.store,
             notify=False,
@@ -240,7 +241,7 @@ class Supervisor:
         if len(reports) == 1:
             return reports[0]
         run = {
-            "name": self._script.name,
+            "name": self._name,
             "level": (self._options.level or self._options.config.level or DebugLevel.ADVANCED),
             "started": self._started.isoformat(timespec="milliseconds"),
             "ended": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -302,11 +303,11 @@ class Supervisor:
         try:
             with ExitStack() as stack:
                 runs = [stack.enter_context(each.stored()) for each in self._watched]
-                return render_page(runs or report, title=self._script.name)
+                return render_page(runs or report, title=self._name)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             self._say(f"seismograd: the run cannot be read back, so its page has no curves ({why})")
-            return render_page(report, title=self._script.name)
+            return render_page(report, title=self._name)
 
     def _conclude(self, report: dict[str, Any]) -> None:
         """The verdict; if quiet, only if there is something to say."""
