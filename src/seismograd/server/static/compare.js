@@ -3,7 +3,7 @@
 import { get, Gone, runPath } from "./api.js";
 import { Chart, plotly } from "./charts.js";
 import { Curves, resolution } from "./curves.js";
-import { choice, empty, failed, h, put } from "./dom.js";
+import { adding, choice, empty, failed, h, put } from "./dom.js";
 import { ago, moment, number, percent, plain, whole } from "./format.js";
 import { unitOf } from "./overview.js";
 import { colourOf } from "./theme.js";
@@ -117,16 +117,10 @@ export function mountCompare(panel, context) {
     put(
       grid,
       charts.map(({ chart }) => chart.element),
-      free.length > 0 &&
-        h(
-          "div",
-          { class: "add" },
-          choice("Add a chart", [{ value: "", label: "Add a chart…" }, ...free], "", (name) => {
-            if (!name) return;
-            chosen.push(name);
-            build();
-          }),
-        ),
+      adding(free, (name) => {
+        chosen.push(name);
+        build();
+      }),
     );
     curves.forEach((each) => each.stop());
     const points = () => Math.min(600, resolution(grid));

@@ -61,6 +61,12 @@ export function choice(label, options, value, pick) {
   return select;
 }
 
+/** Offers the scalars that have no chart yet; nothing where there is none. */
+export function adding(free, add) {
+  const offers = [{ value: "", label: "Add a chart…" }, ...free];
+  return free.length > 0 && h("div", { class: "add" }, choice("Add a chart", offers, "", (name) => name && add(name)));
+}
+
 /** Buttons of which one is pressed. */
 export function segments(label, options, value, pick) {
   const group = h("div", { class: "segments", role: "group", "aria-label": label });

@@ -3,7 +3,7 @@
 import { Chart, plotly } from "./charts.js";
 import { Curves, resolution } from "./curves.js";
 import { card, keyOf, steps, stories } from "./findings.js";
-import { choice, failed, h, put, say } from "./dom.js";
+import { adding, choice, failed, h, put, say } from "./dom.js";
 import { many } from "./format.js";
 import { colourOf } from "./theme.js";
 
@@ -67,23 +67,10 @@ export function mountOverview(panel, context) {
     const rest = names.filter((name) => !charts.some((each) => each.names.includes(name)));
     for (const name of chosen.filter((each) => names.includes(each))) charts.push(chosenChart(name, rest));
     const free = rest.filter((name) => !chosen.includes(name));
-    const adding =
-      free.length > 0 &&
-      chosen.length < 8 &&
-      h(
-        "div",
-        { class: "add" },
-        choice(
-          "Add a chart",
-          [{ value: "", label: "Add a chart…" }, ...free],
-          "",
-          (name) => name && choose([...chosen, name]),
-        ),
-      );
     put(
       grid,
       charts.map(({ chart }) => chart.element),
-      adding,
+      chosen.length < 8 && adding(free, (name) => choose([...chosen, name])),
     );
     if (!charts.length) put(grid, h("p", { class: "muted" }, "No value has been read yet."));
     const wanted = [...new Set(charts.flatMap((each) => each.names))];

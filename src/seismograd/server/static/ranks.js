@@ -3,7 +3,7 @@
 import { get, Gone, runPath } from "./api.js";
 import { Chart, plotly } from "./charts.js";
 import { resolution } from "./curves.js";
-import { choice, failed, h, put } from "./dom.js";
+import { adding, failed, h, put } from "./dom.js";
 import { valued, whole } from "./format.js";
 import { counts } from "./icons.js";
 import { unitOf } from "./overview.js";
@@ -41,16 +41,10 @@ export function mountRanks(panel, context) {
     put(
       grid,
       charts.map(({ chart }) => chart.element),
-      free.length > 0 &&
-        h(
-          "div",
-          { class: "add" },
-          choice("Add a chart", [{ value: "", label: "Add a chart…" }, ...free], "", (name) => {
-            if (!name) return;
-            shown.push(name);
-            build();
-          }),
-        ),
+      adding(free, (name) => {
+        shown.push(name);
+        build();
+      }),
     );
     ask();
   }
