@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from seismograd import governor
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the cases of a test that is marked `sample(n)` so many stay, from all over; the rest is `thorough`."""
+    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sample") is not None:
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for own in cases.values():
+        number = own[0].get_closest_marker("sample").args[0]
+        kept = {at * len(own) // number for at in range(number)}
+        for at, item in enumerate(own):
+            if at not in kept:
+                item.add_marker("thorough")
 
 
 @pytest.fixture(autouse=True)

@@ -229,24 +229,6 @@ def test_a_wrong_store_in_pyproject_is_said_in_a_line(tmp_path: Path, monkeypatc
     assert "store is 3: it takes a path" in err
 
 
-def test_the_verdict_says_how_to_come_to_the_record(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        "import torch\n"
-        "model = torch.nn.Linear(2, 1)\n"
-        "optimizer = torch.optim.SGD(model.parameters())\n"
-        "for _ in range(3):\n"
-        "    model(torch.ones(4, 2)).sum().backward(), optimizer.step(), optimizer.zero_grad()\n"
-    )
-    (tmp_path / "wrong.db").write_bytes(b"this is no database" * 100)
-
-    def told(*options: str) -> str:
-        return start("run", *options, "train.py", cwd=tmp_path).stderr
-
-    assert "seismograd show last, seismograd ui\n" in told("--store", os.environ["SEISMOGRAD_HOME"])
-    assert "seismograd show last --store 'my runs/seismograd.db', seismograd ui --store" in told("--store", "my runs")
-    assert "recorded as" not in told("--store", "wrong.db")
-
-
 def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
     made(tmp_path, "\x1b[31m[bold]red[/bold]\n<b>&")
     out = said("runs", store=tmp_path)

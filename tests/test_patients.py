@@ -1,6 +1,6 @@
 """Every healthy patient is left in peace, every sick one is diagnosed.
 
-One seed by default; `SEISMOGRAD_SEEDS=0,1,2 pytest tests/test_patients.py` for more. `make test` has every fourth
+One seed by default; `SEISMOGRAD_SEEDS=0,1,2 pytest tests/test_patients.py` for more. `make test` has every eighth
 healthy one, and of the sick ones one for each finding; `make thorough` has the rest.
 """
 
@@ -45,7 +45,7 @@ def _cases(ward: dict[str, Patient]) -> list[object]:
     seen: Counter[str] = Counter()
     cases = []
     for number, patient in enumerate(ward.values()):
-        thorough = all(seen[each] >= 1 for each in patient.expects) if patient.expects else number % 4 != 0
+        thorough = all(seen[each] >= 1 for each in patient.expects) if patient.expects else number % 8 != 0
         seen.update(patient.expects)
         cases += [
             pytest.param(patient, seed, id=f"{patient.name}-{seed}", marks=_marks(patient, thorough)) for seed in SEEDS

@@ -359,6 +359,7 @@ def test_a_broken_probe_is_dropped_and_the_rest_goes_on(
     assert report["findings"][0]["count"] == SHORT
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("detector", DEFAULT, ids=lambda detector: detector.id)
 def test_a_broken_detector_is_dropped_and_the_rest_goes_on(detector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(detector.start()), "check", _break)

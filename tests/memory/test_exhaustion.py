@@ -260,6 +260,7 @@ def run(tmp_path, batch, *, under=()):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(PROGRAM))
     env = {**os.environ, "OMP_NUM_THREADS": "1", "SEISMOGRAD_CAPTURE": "0", "MALLOC_ARENA_MAX": "1"}
+    env["MALLOC_MMAP_THRESHOLD_"] = "65536"  # a tensor's memory goes back to the system: what fits is not chance
     command = [sys.executable, *under, str(script), str(batch)]
     return subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 

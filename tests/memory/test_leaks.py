@@ -30,6 +30,7 @@ def test_there_are_enough_kinds() -> None:
     assert len(LEAKS) >= 8
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("patient", LEAKS, ids=lambda patient: patient.name)
 def test_the_holder_and_its_line_are_named(patient: Patient) -> None:
     findings = [finding for finding in patient.run().findings if finding.id == "memory-leak"]

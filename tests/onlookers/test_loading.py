@@ -278,7 +278,8 @@ def test_workers_that_keep_up_are_left_alone():
     assert [found.id for found in watch.findings if found.id == "data-starvation"] == []
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "own generator", "sampler", "workers", "persistent workers"])
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", ["workers", "own generator", "shuffled", "sampler", "persistent workers"])
 def test_training_is_the_same_to_the_bit(kind, monkeypatch):
     monkeypatch.setattr(trial, "PATIENCE", 30.0)  # however busy the machine is
 

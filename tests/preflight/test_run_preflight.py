@@ -98,6 +98,7 @@ def written(path, before, loss, lr="0.003"):
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", LOOPS)
 def test_the_first_step_is_made_again_on_a_copy(tmp_path, way):
     script = written(tmp_path / "train.py", *LOOPS[way])
@@ -115,6 +116,7 @@ def test_a_learning_rate_far_too_high_is_known_before_the_first_step(tmp_path):
     assert {finding["id"]: finding["step"] for finding in report["findings"]}["lr-too-high"] == 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("before", "loss", "why"),
     [

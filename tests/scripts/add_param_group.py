@@ -1,5 +1,6 @@
 """A network that grows: a new block is put in and its parameters are added to the running optimizer."""
 # run: status=healthy steps=60
+# when: thorough
 import torch
 from torch import nn
 

@@ -1,5 +1,6 @@
 """bfloat16 autocast on the CPU."""
 # run: status=healthy steps=30
+# when: thorough
 import torch
 from torch import nn
 

@@ -1,5 +1,6 @@
 # No classes, no globals: functions that return functions.
 # run: status=healthy steps=30
+# when: thorough
 
 import torch
 import torch.nn.functional as F

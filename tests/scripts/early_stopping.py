@@ -1,5 +1,6 @@
 """Early stopping: the best weights on the validation set are kept and put back at the end."""
 # run: status=healthy steps=132
+# when: thorough
 import copy
 
 import torch

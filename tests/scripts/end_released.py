@@ -1,6 +1,7 @@
 """After training nothing is kept alive by anybody: the model, the loss, the batches are gone when deleted."""
 
 # run: status=healthy steps=16
+# when: thorough
 
 import gc
 import weakref

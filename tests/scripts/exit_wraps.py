@@ -2,6 +2,7 @@
 
 # exit: 5
 # run: status=healthy steps=0
+# when: thorough
 
 import sys
 

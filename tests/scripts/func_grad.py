@@ -1,5 +1,6 @@
 """JAX style: pure functions, torch.func.grad, no optimizer, never a backward()."""
 # run: status=healthy steps=0
+# when: thorough
 import torch
 from torch.func import grad_and_value, vmap
 

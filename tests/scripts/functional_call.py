@@ -1,5 +1,6 @@
 """The module is only a recipe: its parameters live in a dict that the optimizer owns."""
 # run: status=healthy steps=30
+# when: thorough
 import torch
 from torch import nn
 from torch.func import functional_call

@@ -3,6 +3,7 @@
 # stderr: Exception in thread Logger:
 # stderr: ConnectionError: no server
 # run: status=healthy steps=10
+# when: thorough
 
 import sys
 import threading

@@ -1,5 +1,6 @@
 """A grid search: one training after the other, each model made in a function and forgotten."""
 # run: status=healthy steps=20+20+30+30
+# when: thorough
 import itertools
 import json
 

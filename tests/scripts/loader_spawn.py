@@ -1,6 +1,7 @@
 """A DataLoader with a spawned worker: the data set's class lives in this file, and is found there again."""
 
 # run: status=healthy steps=8
+# when: thorough
 
 import os
 import sys

@@ -1,5 +1,6 @@
 """log() of a number that is negative now and then: the loss is NaN, its gradient is not, and nobody notices."""
 # run: status=critical steps=60
+# when: thorough
 # findings: nonfinite-loss
 import torch
 from torch import nn

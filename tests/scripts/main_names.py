@@ -2,6 +2,7 @@
 
 # args: one two --three=3 -v
 # run: status=healthy steps=0
+# when: thorough
 
 print(sorted(globals()))
 print(__name__, __package__, __spec__, __doc__, type(__loader__).__name__)

@@ -2,6 +2,7 @@
 
 # stderr: DeprecationWarning: use fit
 # run: status=healthy steps=3
+# when: thorough
 
 import inspect
 import logging

@@ -1,6 +1,7 @@
 """The state of the interpreter before the script has done anything, and after it has trained."""
 
 # run: status=healthy steps=15
+# when: thorough
 
 import builtins
 import faulthandler

@@ -1,5 +1,6 @@
 """An nn.Module, but the update is written by hand under no_grad."""
 # run: status=healthy steps=50
+# when: thorough
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -1,5 +1,6 @@
 """An ensemble: all models and optimizers are made first, then trained one after the other."""
 # run: status=healthy steps=25+30+35
+# when: thorough
 import torch
 from torch import nn
 

@@ -1,5 +1,6 @@
 """DistributedDataParallel with a world of one."""
 # run: status=healthy steps=24
+# when: thorough
 import os
 import tempfile
 

@@ -1,6 +1,7 @@
 """Closes its streams when it has nothing more to say."""
 
 # run: status=healthy steps=6
+# when: thorough
 
 import sys
 

@@ -1,5 +1,6 @@
 # -*- coding: utf-8 -*-
 # run: status=healthy steps=200
+# when: thorough
 import torch
 import math
 

@@ -1,6 +1,7 @@
 """A pool of spawned processes: each of them imports this file again, under another name."""
 
 # run: status=healthy steps=6
+# when: thorough
 
 import multiprocessing
 import os

@@ -1,6 +1,7 @@
 """Starts a second script, and itself once more, as separate processes; both train on their own."""
 
 # run: status=healthy steps=5
+# when: thorough
 
 import os
 import subprocess

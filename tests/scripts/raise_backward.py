@@ -3,6 +3,7 @@
 # exit: 1
 # stderr: FloatingPointError: gradient 2 is too steep
 # run: status=crashed steps=2
+# when: thorough
 
 import torch
 

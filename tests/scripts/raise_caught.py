@@ -1,6 +1,7 @@
 """Skips batches that fail, and prints the traceback of each, as one does."""
 
 # run: status=healthy steps=8
+# when: thorough
 
 import sys
 import traceback

@@ -3,6 +3,7 @@
 # exit: 1
 # stderr: ZeroDivisionError: float division by zero
 # run: status=crashed steps=5
+# when: thorough
 
 import torch
 from torch.optim import Optimizer

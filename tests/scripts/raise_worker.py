@@ -4,6 +4,7 @@
 # stderr: KeyError: Caught KeyError in DataLoader worker process 1.
 # loose: stderr
 # run: status=crashed steps=3
+# when: thorough
 
 import torch
 from torch.utils.data import DataLoader, Dataset

@@ -1,5 +1,6 @@
 """Plain SGD with a learning rate copied from another project."""
 # run: status=critical steps=160
+# when: thorough
 # findings: lr-too-high
 import torch
 from torch import nn

@@ -1,5 +1,6 @@
 """REINFORCE on a corridor: the loss is noisy, often negative, and means nothing by itself."""
 # run: status=healthy steps=40
+# when: thorough
 import random
 
 import torch

@@ -1,6 +1,7 @@
 """SIGTERM saves a checkpoint and ends the script in good order, as clusters want it."""
 
 # run: status=healthy steps=6
+# when: thorough
 
 import os
 import signal

@@ -3,6 +3,7 @@
 # exit: -15
 # seconds: 30
 # run: none
+# when: thorough
 
 import ctypes
 import os

@@ -1,6 +1,7 @@
 """Ctrl-C in the middle of training saves and goes on to evaluate, as notebooks and tutorials do."""
 
 # run: status=healthy steps=12
+# when: thorough
 
 import os
 import signal

@@ -1,6 +1,7 @@
 """Looks at the handlers, sets its own around training, and puts the old ones back."""
 
 # run: status=healthy steps=10
+# when: thorough
 
 import signal
 

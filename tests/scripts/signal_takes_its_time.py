@@ -1,6 +1,7 @@
 """Catches SIGTERM, finishes what it is at, which takes a while, and saves."""
 
 # run: status=healthy steps=any
+# when: thorough
 
 import os
 import signal

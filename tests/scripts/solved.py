@@ -1,6 +1,7 @@
 """Everybody's first regression: y = 2x, solved until not a bit changes any more. Nothing is wrong with that."""
 
 # run: status=healthy steps=400+1000
+# when: thorough
 
 import torch
 

@@ -1,6 +1,7 @@
 """Two threads, each of which trains a model of its own with its own generator."""
 
 # run: status=healthy steps=40 runs=2
+# when: thorough
 
 import threading
 

@@ -1,6 +1,7 @@
 """Wraps functions of torch to count and time their calls, and puts some of them back."""
 
 # run: status=healthy steps=any
+# when: thorough
 
 import functools
 

@@ -1,6 +1,7 @@
 """Shuffles with `random`, augments with numpy, drops out with torch: three generators, each seeded once."""
 
 # run: status=healthy steps=24
+# when: thorough
 
 import random
 

@@ -1,6 +1,7 @@
 """Global settings of torch and its random numbers: as they were set, before and after training."""
 
 # run: status=healthy steps=10
+# when: thorough
 
 import random
 

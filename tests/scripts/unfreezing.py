@@ -1,5 +1,6 @@
 """Transfer learning: the head first, then everything with a new optimizer and smaller steps. One model, one training."""
 # run: status=healthy steps=60
+# when: thorough
 import torch
 from torch import nn
 

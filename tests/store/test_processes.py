@@ -146,6 +146,7 @@ train(watch, 10, model, optimizer)
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("kind", FORKS)
 def test_other_processes_leave_the_record_alone(where: str, tmp_path: Path, kind: str, method: str) -> None:

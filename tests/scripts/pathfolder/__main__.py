@@ -3,6 +3,7 @@
 # target: pathfolder
 # args: 3
 # run: status=healthy steps=6
+# when: thorough
 
 print(sorted(globals()))
 

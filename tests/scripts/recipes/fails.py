@@ -4,6 +4,7 @@
 # exit: 1
 # stderr: File "<frozen runpy>", line
 # run: status=crashed steps=3
+# when: thorough
 
 import torch
 

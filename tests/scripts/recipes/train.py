@@ -3,6 +3,7 @@
 # module: recipes.train
 # args: --level 2 -m other
 # run: status=healthy steps=15
+# when: thorough
 
 print(sorted(globals()))
 
