@@ -116,9 +116,9 @@ class Recorder:
     def _start(self) -> None:
         if os.getpid() == self._pid:
             self._thread = threading.Thread(target=self._work, name="seismograd-recorder", daemon=True)
+            self._thread.start()  # before a signal may come that waits for it
             if self.on_start is not None:
                 self.on_start()
-            self._thread.start()
 
     def open(self) -> None:
         """Begins at once, before there is anything to write."""
