@@ -229,6 +229,14 @@ def test_a_wrong_store_in_pyproject_is_said_in_a_line(tmp_path: Path, monkeypatc
     assert "store is 3: it takes a path" in err
 
 
+def test_a_loss_that_was_never_finite_is_said_once(tmp_path: Path) -> None:
+    debugger = sg.TrainingDebugger(store=tmp_path)
+    for step in range(3):
+        debugger.step(step, math.nan, [[0.1]], 0.01)
+    debugger.close()
+    assert "loss  NaN, 3 not finite" in said("show", store=tmp_path)
+
+
 def test_hostile_names_do_no_harm(tmp_path: Path) -> None:
     made(tmp_path, "\x1b[31m[bold]red[/bold]\n<b>&")
     out = said("runs", store=tmp_path)

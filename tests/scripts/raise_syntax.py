@@ -3,7 +3,6 @@
 # exit: 1
 # stderr: SyntaxError: '(' was never closed
 # run: status=crashed steps=0
-# when: thorough
 
 import torch
 

@@ -2,7 +2,6 @@
 
 # stdin: the cat and the dog and the bird\nand the end
 # run: status=healthy steps=0
-# when: thorough
 
 import collections
 import sys

@@ -9,8 +9,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +22,8 @@ from seismograd.reports.words import many
 from seismograd.sinks.curve import ASCII, BLOCKS, Curve, sparkline
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from seismograd.store import Run, Series
 
 _STYLES = {
@@ -196,18 +196,6 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 
-_CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) != "\n"}
-"""They go: rich has counted them as nothing when it broke the lines."""
-
-
-class Plain(Console):
-    """A console on which no text of a run, a layer's name say, can move the cursor or change a colour."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(segment.text.translate(_CONTROLS), segment.style)
-
-
 # -- one run -----------------------------------------------------------------------------------------------------------
 
 
@@ -280,7 +268,8 @@ def _line(series: Series) -> Line:
 def _title(run: Run, series: Series) -> str:
     at_first = run.series(series.name, stop=int(series.first[0]), rank=min(run.ranks, default=0)).get(series.name)
     first, last = float((at_first or series).last[0]), float(series.last[-1])  # a point may stand for several steps
-    told = f"{series.name}  {number(last)}" if first == last else f"{series.name}  {number(first)} to {number(last)}"
+    span = dict.fromkeys((number(first), number(last)))  # once, if they are the same: NaN is not equal to NaN
+    told = f"{series.name}  {' to '.join(span)}"
     bad = int(series.bad.sum())
     return told + (f", {bad:,} not finite" if bad else "")
 

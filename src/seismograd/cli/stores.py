@@ -70,7 +70,7 @@ def seconds_of(run: Run) -> float:
 
 def terminal() -> Console:
     """What is printed to: as wide as the terminal is, without colour where nobody sees it."""
-    from seismograd.cli.overview import Plain
+    from seismograd.cli.plain_console import Plain
 
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit() else _PIPE
     return Plain(highlight=False, markup=False, emoji=False, width=width)
