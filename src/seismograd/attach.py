@@ -14,6 +14,7 @@ from seismograd.replay.capture import Captures
 from seismograd.replay.recorder import Recorder
 
 if TYPE_CHECKING:
+    from seismograd.recovery.policies import Plan
     from seismograd.training import TrainingDebugger
 
 
@@ -63,7 +64,15 @@ def check_optimizers(optimizers: Any) -> list[Optimizer] | None:
     return found or None
 
 
-def check_lag(lag: int | None, models: Mapping[str, nn.Module]) -> int:
+def check_lag(lag: int | None, models: Mapping[str, nn.Module], plan: Plan | None = None) -> int:
+    """Whether readings are judged a step late: not where a policy has to act before the update."""
+    hurried = [policy.name for policy in plan.policies if policy.on_the_spot] if plan is not None else []
+    if hurried and lag:
+        raise ValueError(
+            f"lag {lag!r} is too late for recovery by {hurried[0]!r}, which acts before the update: leave lag out"
+        )
+    if hurried and lag is None:
+        return 0
     if lag is None:
         waits = {p.device.type for model in models.values() for p in model.parameters()} - {"cpu"}
         return int(bool(waits))
@@ -86,7 +95,7 @@ def loop_for(
     scaler = more.get("scaler")
     if scaler is not None and not (hasattr(scaler, "get_scale") or hasattr(scaler, "_scale")):
         raise TypeError(f"watch() got {scaler!r} as a scaler: it has to have get_scale()")
-    return Loop(
+    loop = Loop(
         models,
         optimizers,
         governor=debugger.governor,
@@ -100,6 +109,9 @@ def loop_for(
         errands=debugger.errands,
         **more,
     )
+    if debugger.recovery is not None:
+        loop.recover_by(debugger.recovery)
+    return loop
 
 
 def _captures(debugger: TrainingDebugger) -> Captures | None:

@@ -44,6 +44,8 @@ class Governor:
         self.reads = self.takes_tables = True
         self.insists = False
         """Whether the next steps are read whatever they cost: somebody asked for it."""
+        self.reads_all = False
+        """Whether every step is read whatever it costs: what is not read cannot be recovered from."""
 
     @property
     def budget(self) -> float:
@@ -92,7 +94,7 @@ class Governor:
             self.steps += 1
             self.read_steps += self.reads
             self._waited = 0 if self.reads else self._waited + 1
-            self.reads = self._floor_purse >= 0 or self._waited >= LONGEST_WAIT - 1 or self.insists
+            self.reads = self._floor_purse >= 0 or self._waited >= LONGEST_WAIT - 1 or self.insists or self.reads_all
             self.takes_tables = self.reads and self._tables_are_due(step + 1)
 
     def drain(self) -> None:

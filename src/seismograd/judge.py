@@ -104,6 +104,18 @@ class Judge:
             self._on_change(merged)
         return merged
 
+    def suspects(self, reading: Reading) -> list[str]:
+        """What may be beginning at this reading, which was just observed; whether it is will be known later."""
+        return [detector.id for detector, checker in self._plan(reading) if getattr(checker, "suspects", False)]
+
+    def tell(self, finding: Finding, evidence: Mapping[str, Any]) -> None:
+        """More is known about a finding that is there."""
+        known = self._findings.get(finding.key)
+        if known is not None:
+            told = self._findings[finding.key] = replace(known, evidence={**known.evidence, **evidence})
+            if self._on_change:
+                self._on_change(told)
+
     def _plan(self, reading: Reading) -> list[tuple[Detector, Checker]]:
         told = reading.origin is not None
         shape = (reading.rank, reading.series, tuple(reading.scalars), tuple(reading.tensors), told, *reading.facts)

@@ -31,6 +31,7 @@ from seismograd.probes.validation import Evaluations, Validation
 from seismograd.probes.watched import Watched
 from seismograd.reader import Measured, Moment, Reader, scale_of
 from seismograd.records import DebugLevel, Origin, Reading
+from seismograd.recovery.recovery import Recovery
 from seismograd.replay.exhaustion import Exhaustion
 from seismograd.replay.recorder import Call, Recorder, Step
 from seismograd.replay.replayer import Capture, Replayer
@@ -112,6 +113,9 @@ class Loop:
     A backward opens a *moment* for each optimizer whose gradients it changed, or adds to it; that optimizer's step
     closes it. A backward that changed none of our gradients is not ours.
     """
+
+    _recovery: Recovery | None = None
+    """What acts on findings before an update, if the user has asked for it."""
 
     def __init__(
         self,
@@ -233,6 +237,13 @@ class Loop:
             "dtype": ", ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),
             "optimizer": ", ".join(type(optimizer).__name__ for optimizer in self._watched.optimizers),
         }
+
+    def recover_by(self, recovery: Recovery) -> None:
+        """Has it act on what is found, from now on."""
+        self._recovery = recovery
+        recovery.follow(self._watched, calls=lambda: self.recorded)
+        if self._replayer is not None:
+            self._replayer.recorder.keeps_statistics = True
 
     def holds(self, optimizer: Optimizer) -> bool:
         """Whether any of the watched parameters is the optimizer's."""
@@ -501,6 +512,7 @@ class Loop:
             self._steps_by_itself = True
             self._close(self._closure, self._moments[self._closure])
             self._evaluations = 1
+            self._recover(self._closure, self._watched.optimizers[self._closure])
 
     def _is_same_forward(self) -> bool:
         """Whether this backward and the one before it come from one forward pass; else as the graph tells."""
@@ -595,14 +607,28 @@ class Loop:
             self._by_scaler = None
         else:
             self._step_closes(index)
-        self._reader.before_step(index)
+        if self._recovery is not None:
+            self._recovery.keep_state(max(self.step, 0))
+            if not has_closure:
+                self._recover(index, optimizer)
+        if self._recovery is None or not self._recovery.holds_back:  # else there will be no update
+            self._reader.before_step(index)
         self._lookout.happens("step_starts", optimizer)
         if self._replayer is not None:
             self._replayer.before_update()
         self._optimizer_began = True
         self._timing.begin("optimizer")
 
+    def _recover(self, index: int, optimizer: Optimizer) -> None:
+        """What the user's policies ask for is done now: before the update, with its gradients complete."""
+        if self._recovery is not None:
+            moment = self._moments.get(index)
+            backwards = moment.backwards if moment is not None else ()
+            self._recovery.before_update(index, optimizer, max(self.step, 0), backwards)
+
     def step_ended(self, optimizer: Optimizer) -> None:
+        if self._recovery is not None:
+            self._recovery.give_back()
         self._step_ended(optimizer)
         if self._errands.waiting and self._is_between_steps(optimizer):
             self._do_errands()
@@ -632,6 +658,8 @@ class Loop:
     def loss_scaled(self, scaler: Any, loss: Any, scaled: Any) -> None:
         reference = weakref.ref(scaled) if isinstance(scaled, Tensor) else None
         self._scaled = (scaler, reference, _loss_of([loss]))
+        if self._recovery is not None:
+            self._recovery.scaled_by(scaler)
         self._validation.used([loss])
         self._lookout.happens("scaled", scaler)
 
@@ -668,6 +696,8 @@ class Loop:
     @_safely
     def happens(self, what: str, *args: Any) -> None:
         self._lookout.happens(what, *args)
+        if what == "scheduled" and self._recovery is not None:
+            self._recovery.scheduled(args[0])
 
     def _index(self, optimizer: Optimizer) -> int:
         """Which of ours it is; makes the roster anew if need be."""

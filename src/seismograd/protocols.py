@@ -12,7 +12,10 @@ class Checker(Protocol):
     """One detector at work on one run: holds running statistics, O(1) for each reading."""
 
     def check(self, reading: Reading) -> Finding | None:
-        """The fault as of this reading, each time it is seen; the judge merges repeats."""
+        """The fault as of this reading, each time it is seen; the judge merges repeats.
+
+        A checker may also have `suspects`: whether the fault may be beginning, for who has to act before it is sure.
+        """
         ...
 
 
@@ -46,6 +49,8 @@ class Sink(Protocol):
     def update_finding(self, finding: Finding) -> None:
         """A finding written before (same `key`) with a new `count`, `last_step`, place or cause."""
         ...
+
+    # and, if it wants to hear what a recovery does: def write_event(self, event: Mapping[str, Any]) -> None
 
     def close(self, report: dict[str, Any]) -> None:
         """The run is over; `report` is its report."""

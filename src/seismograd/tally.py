@@ -15,6 +15,9 @@ COUNTED: dict[str, frozenset[str]] = {
 }
 """Findings by the counter of the steps at which they are seen."""
 
+RECOVERED = ("skipped_steps", "rollbacks")
+"""Counters of what a recovery did."""
+
 _PHASES = (
     *("time/step", "time/data", "time/forward", "time/backward", "time/optimizer"),
     *("time/evaluation", "time/checkpoint", "time/logging", "time/rest", "time/watch"),
@@ -29,7 +32,7 @@ class Tally:
     """The sums of one run, from its readings and findings."""
 
     def __init__(self) -> None:
-        self.counts = dict.fromkeys(("total_steps", "anomaly_steps", *COUNTED), 0)
+        self.counts = dict.fromkeys(("total_steps", "anomaly_steps", *COUNTED, *RECOVERED), 0)
         """Steps since the counters were last cleared."""
         self.latest: dict[str, float] = {}
         """The newest value of each scalar."""
@@ -110,7 +113,7 @@ class Tally:
 
 def summary_of(counts: Mapping[str, Any]) -> dict[str, Any]:
     """The counters and their share of the steps; one that is not there is 0."""
-    numbers = {name: int(counts.get(name) or 0) for name in ("total_steps", "anomaly_steps", *COUNTED)}
+    numbers = {name: int(counts.get(name) or 0) for name in ("total_steps", "anomaly_steps", *COUNTED, *RECOVERED)}
     steps = max(1, numbers["total_steps"])
     return {
         **numbers,

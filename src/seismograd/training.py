@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from seismograd.by_hand import ByHand
     from seismograd.loop import Loop
+    from seismograd.recovery.policies import Plan
+    from seismograd.recovery.recovery import Recovery
     from seismograd.replay.capture import Captures
     from seismograd.store import Run
     from seismograd.store.recorder import Recorder
@@ -116,6 +118,8 @@ class TrainingDebugger:
         """What saves them, once a loop is followed."""
         self.home: Path | None = None
         """The folder of all runs, if it is another than usual: what is saved of this one lies in it."""
+        self.recovery: Recovery | None = None
+        """What acts on findings, if the user has asked for it."""
         self.errands = Errands(self)
         """What is asked of the run from outside."""
         self._sinks = _sinks(sinks)
@@ -221,6 +225,8 @@ class TrainingDebugger:
         self.errands.close()
         if self._loop is not None:
             self._loop.close()
+        if self.recovery is not None:
+            self.recovery.close()
         self._by_hand = None
         self._ended = datetime.now(UTC)
         report = self.report()
@@ -491,6 +497,8 @@ class TrainingDebugger:
         self._tally.take(reading)
         if self._seen:
             self._tally.count(self._seen, reading.step)
+        if self.recovery is not None:
+            self.recovery.judged(reading, self._seen, self._judge.suspects(reading))
         for sink in self._sinks:
             try:
                 sink.write_reading(reading)
@@ -501,6 +509,40 @@ class TrainingDebugger:
             self.governor.spend(spent - before)
         if self.errands.waiting:
             self.errands.reading_came(reading)
+
+    def _recover_by(self, plan: Plan, scheduler: Any, scaler: Any) -> None:
+        """From now on findings are acted on."""
+        from seismograd.recovery.recovery import Recovery
+
+        self.recovery = Recovery(
+            plan,
+            note=self._note_recovery,
+            tell=lambda finding, done: self._judge.tell(finding, {"recovery": dict(done)}),
+            take=self._take,
+            fail=self._failed,
+            keep=self._keep_batch,
+            rank=self.rank,
+            schedulers=[] if scheduler is None else scheduler if isinstance(scheduler, (list, tuple)) else [scheduler],
+            scalers=[] if scaler is None else [scaler],
+        )
+        self.governor.reads_all = True
+
+    def _note_recovery(self, event_type: str, message: str, data: dict[str, Any]) -> None:
+        for name in data.get("counts", ()):
+            self._tally.counts[name] += 1
+        self.note(event_type, message, "warning", data={name: data[name] for name in data if name != "counts"})
+        for sink in list(self._sinks):
+            if sink is not self.recorder and hasattr(sink, "write_event"):
+                self._call(sink, "write_event", self.events[-1])
+
+    def _keep_batch(self, reading: Reading) -> str | None:
+        """Saves the step of a reading, with its batch; where, if it was."""
+        if reading.origin is not None and "capture" in reading.origin.facts:
+            return str(reading.origin.facts["capture"])
+        if self.captures is None or self._loop is None:
+            return None
+        saved = self._loop.with_step(reading, self.captures.recovered)
+        return None if saved is None else folders.shown(saved)
 
     def _explained(self, finding: Finding) -> dict[str, Any]:
         """What a second run of the present step tells about a gradient that grows or fades."""
@@ -612,6 +654,10 @@ def watch(
     - `scaler`: only for a loss scaler that is not a `torch.amp.GradScaler`; those are seen by themselves.
     - `detectors`, `sinks`: in place of the default ones; a plain function is a sink for findings.
     - `ignore`: ids of findings that are not to be reported.
+    - `recovery`: what is done about findings, by their id, a pattern (`"nonfinite-*"`), class or severity:
+      `"continue"`, `"skip"`, `"clip"`, `"lower-lr"`, `"rollback"`, `"stop"`, an object of `seismograd.recovery`, a
+      function, or a list of these, of which the next takes over where one has not helped. Every step is then read.
+    - `scheduler`: only for one that is none of torch's `LRScheduler`, to be rolled back, too.
     - `replay`: when a value is not finite, run that step a second time, on the spot, to say where it was made. Torch's
       state is put back; the user's Python code does run twice. `False` turns it off.
     - `lag`: 0 judges a step before the optimizer changes the weights, 1 a step later, without ever waiting for the
@@ -622,13 +668,17 @@ def watch(
       takes a finding, or several; `seismograd.sinks.Notify(to, severity)` says from which severity on.
     - `strict`: errors inside Seismograd are raised instead of dropped.
     """
-    if recovery is not None:
-        raise NotImplementedError(f"recovery={recovery!r}: this version cannot do that yet, leave it out")
     from seismograd import attach, patches
 
     named = attach.check_models(models)
     found = attach.check_optimizers(optimizers)
-    lag = attach.check_lag(lag, named)
+    config, plan = find_config(), None
+    if recovery is not None:
+        from seismograd.recovery.policies import Plan
+
+        detectors = list(_detectors(detectors))
+        plan = Plan(recovery, detectors, {*config.ignore, *([ignore] if isinstance(ignore, str) else ignore)})
+    lag = attach.check_lag(lag, named, plan)
     if sinks is None:
         from seismograd.sinks import Console, Logging
 
@@ -643,8 +693,11 @@ def watch(
         strict=strict,
         store=store,
         notify=notify,
+        config=config,
     )
     debugger.replays = replay
+    if plan is not None:
+        debugger._recover_by(plan, scheduler, scaler)
     loop = attach.loop_for(debugger, named, found, lag=lag, scaler=scaler, loss_fn=loss_fn, replay=replay)
     debugger._attach(loop)
     patches.listen(loop)

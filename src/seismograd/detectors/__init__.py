@@ -46,6 +46,7 @@ from seismograd.detectors.loop.missing_activation import MissingActivation
 from seismograd.detectors.loop.missing_gradient import MissingGradient
 from seismograd.detectors.loop.missing_step import MissingStep
 from seismograd.detectors.loop.missing_zero_grad import MissingZeroGrad
+from seismograd.detectors.loop.repeated_recovery import RepeatedRecovery
 from seismograd.detectors.loop.scheduler_order import SchedulerOrder
 from seismograd.detectors.loop.target_leak import TargetLeak
 from seismograd.detectors.loop.train_mode_evaluation import TrainModeEvaluation
@@ -132,6 +133,7 @@ DEFAULT: tuple[Detector, ...] = (
     LossPlateau(),
     DataStarvation(),
     SlowStep(),
+    RepeatedRecovery(),
 )
 
 _BY_ID = {detector.id: detector for detector in DEFAULT}

@@ -46,6 +46,9 @@ LIMIT = 512
 ASKED, MOST_ASKED = "asked", 10
 """What a capture is called that somebody asked for, and how many of one run there may be."""
 
+RECOVERED, MOST_RECOVERED = "recovered", 5
+"""What a capture is called on whose step a recovery acted, and how many of one run there may be."""
+
 _LONGEST_SOURCE = 200_000
 
 _TABLES = {"gradient": ("norm",), "nonfinite": None, "nonfinite_parameter": None}
@@ -68,7 +71,7 @@ class Captures:
         self._home = home or folders.home()
         self._limit = _limit(note) if limit is None else limit
         self._kinds: set[str] = set()
-        self._asked = 0
+        self._asked = self._recovered = 0
 
     def __call__(self, step: Step, models: Mapping[str, nn.Module], reading: Reading, origin: Origin) -> Origin:
         """Saves the step if it is worth it; the origin then says where (`facts["capture"]`), or why not."""
@@ -91,6 +94,15 @@ class Captures:
         if "capture_note" in facts:
             self._note(facts["capture_note"])
         return replace(origin, facts={**origin.facts, **facts})
+
+    def recovered(self, step: Step, models: Mapping[str, nn.Module], reading: Reading) -> Path | None:
+        """Saves a step on which a recovery acts, so that its batch can be looked at: the first few. It may raise."""
+        if self._recovered >= MOST_RECOVERED:
+            return None
+        self._recovered += 1
+        return self._save(
+            Snapshot(step, models, reading, reading.origin or Origin("", sure=False), self._run), RECOVERED
+        )
 
     def asked(self, step: Step, models: Mapping[str, nn.Module], reading: Reading) -> tuple[Path, list[str]]:
         """Saves a step that somebody wants to have, sound or not: where it is, and what is not in it. It may raise."""

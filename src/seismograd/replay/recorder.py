@@ -121,6 +121,8 @@ class Recorder:
         self._mark = f"seismograd {id(self)}"  # under this name the node that made an output knows its call
         self.on = True
         """Whether the present step is recorded."""
+        self.keeps_statistics = False
+        """Whether running statistics are kept, too: a second run does not need them, who undoes a step does."""
         self.calls_seen = 0
         """By whoever waits for a training to begin."""
         self.step = Step()
@@ -203,7 +205,13 @@ class Recorder:
         if habits.calls > _LEARNS and habits.calls & (habits.calls - 1):
             return
         if habits.calls == 1:
-            changing = [b for b, version in zip(habits.buffers, versions, strict=True) if b._version != version]
+            # batch norm writes its running statistics without raising their version
+            known = {id(buffer) for buffer in _statistics(call.module)} if self.keeps_statistics else set()
+            changing = [
+                b
+                for b, version in zip(habits.buffers, versions, strict=True)
+                if b._version != version or id(b) in known
+            ]
             if len(changing) < len(habits.changing) or not habits.changing:
                 small = sum(b.numel() * b.element_size() for b in changing) <= _SMALL
                 habits.changing = changing if small else []
@@ -308,6 +316,11 @@ class _Arrival:
         if gradient is not None:
             del output.arrived[1:-1]
             output.arrived.append(gradient)
+
+
+def _statistics(module: nn.Module) -> list[Tensor]:
+    norms = [one for one in module.modules() if isinstance(one, nn.modules.batchnorm._NormBase)]
+    return [buffer for norm in norms for buffer in norm.buffers(recurse=False)]
 
 
 def _kept(value: Any) -> Any:

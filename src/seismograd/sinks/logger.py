@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from seismograd.records import Finding, Reading, Severity, strict
@@ -44,6 +45,9 @@ class Logging:
     def update_finding(self, finding: Finding) -> None:
         if finding.severity.weight > self._logged.get(finding.key, -1):
             self.write_finding(finding)
+
+    def write_event(self, event: Mapping[str, Any]) -> None:
+        self.logger.warning("%s: %s", event["event_type"], event["message"], extra={"event": strict(dict(event))})
 
     def close(self, report: dict[str, Any]) -> None:
         run = report.get("run", {})

@@ -98,6 +98,11 @@ class _Checker:
         self._insight: Mapping[str, Any] | None = None
         self._calm = self._push = 0.0
 
+    @property
+    def suspects(self) -> bool:
+        """Whether the loss is out of its noise at present; a spike is known by its coming back."""
+        return self._width > 0
+
     def check(self, reading: Reading) -> Finding | None:
         loss = reading.scalars["loss"]
         if not -math.inf < loss < math.inf or reading.series is not None:

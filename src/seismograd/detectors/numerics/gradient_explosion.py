@@ -97,6 +97,11 @@ class _Checker:
         self._growing, self._last, self._from_norm, self._from_loss = 0, math.inf, 0.0, math.nan
         self._weights = Weights()
 
+    @property
+    def suspects(self) -> bool:
+        """Whether the norm is out of the run's range at present, for however short."""
+        return self._high > 0
+
     def check(self, reading: Reading) -> Finding | None:
         norm = reading.scalars["grad/norm"]
         if not 0.0 < norm < math.inf or "amp-skipped" in reading.marks:

@@ -1,0 +1,70 @@
+"""How far a ladder has been climbed: which of its policies is to act, and whether it has not helped."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from seismograd.recovery.policies import Ladder, LowerLr, Policy, Rollback, Skip
+
+FEW = 3
+"""So often in a row something is done on a mere suspicion; then it is taken for how things are now."""
+
+
+class Climb:
+    """One ladder in one run."""
+
+    def __init__(self, ladder: Ladder) -> None:
+        self.ladder = ladder
+        self.rung = 0
+        self.acted = 0
+        """How often it has acted, in all."""
+        self._steps: deque[int] = deque(maxlen=4096)  # of the present policy
+        self._in_a_row = 0
+        self._suspected_in_a_row = 0
+        self._newest = -2
+
+    @property
+    def policy(self) -> Policy:
+        return self.ladder.policies[self.rung]
+
+    def settle(self, step: int) -> None:
+        """What has been quiet for as long as its limit counts begins anew, at the first policy."""
+        if self.rung and self._newest >= 0 and step - self._newest > self.policy.within:
+            self.rung = 0
+            self._steps.clear()
+
+    def rests(self, step: int) -> bool:
+        """Whether it waits to see if what it did has helped."""
+        policy = self.policy
+        rest = policy.rest if isinstance(policy, (LowerLr, Rollback)) else 0
+        return bool(self._steps) and step <= self._steps[-1] + rest
+
+    def may_suspect(self, step: int) -> bool:
+        """Whether to act on a suspicion."""
+        return self.policy.on_the_spot and (step > self._newest + 1 or self._suspected_in_a_row < FEW)
+
+    def escalates(self, step: int) -> bool:
+        """Goes on to the next policy if the present one has acted as often as it may."""
+        policy = self.policy
+        if policy.limit is None or self.rung + 1 == len(self.ladder.policies):
+            return False
+        while self._steps and self._steps[0] <= step - policy.within:
+            self._steps.popleft()
+        in_a_row = self._in_a_row if step <= self._newest + 1 else 0
+        if len(self._steps) < policy.limit and not (isinstance(policy, Skip) and in_a_row >= policy.in_a_row):
+            return False
+        self.rung += 1
+        self._steps.clear()
+        self._in_a_row = 0
+        return True
+
+    def act(self, step: int, *, suspected: bool) -> None:
+        """It acts at this step."""
+        in_a_row = step <= self._newest + 1
+        if step != self._newest:
+            self._in_a_row = self._in_a_row + 1 if in_a_row else 1
+            self._suspected_in_a_row = (self._suspected_in_a_row if in_a_row else 0) + suspected
+            self.acted += 1
+            if not suspected:
+                self._steps.append(step)
+        self._newest = step

@@ -1,0 +1,413 @@
+"""Acts on what a run's findings ask for: decides once for each update, and says what it did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from seismograd.detectors.running import Window
+from seismograd.detectors.wording import number
+from seismograd.probes.watched import Watched
+from seismograd.records import Finding, Reading, Severity
+from seismograd.recovery.acting import HeldBack, clip, lower_rates, norm_of, put_buffers_back, rates_of
+from seismograd.recovery.agreement import Agreement
+from seismograd.recovery.policies import Call, Clip, LowerLr, Plan, Policy, Rollback, policy_of
+from seismograd.recovery.progress import Climb
+from seismograd.recovery.state import Shelf, State, Trained
+from seismograd.recovery.trouble import TrainingStopped, Trouble, chain_of
+from seismograd.replay.recorder import Call as Recorded
+
+_KNOWN = 8
+"""After so many sound steps the usual norm of the gradient is known."""
+
+
+@dataclass(slots=True)
+class _Due:
+    """What is to be done at the next update."""
+
+    climb: Climb
+    trouble: Trouble
+    reading: Reading | None
+    kept: str | None = None
+    """Where its batch is."""
+
+    @property
+    def before(self) -> dict[str, Any]:
+        return {"loss": self.trouble.loss, "gradient_norm": self.trouble.gradient_norm}
+
+
+class Recovery:
+    """One run's policies at work. While nothing is wrong it touches nothing, and only copies what it may go back to."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        note: Callable[[str, str, dict[str, Any]], None],
+        tell: Callable[[Finding, Mapping[str, Any]], None],
+        take: Callable[[Reading], object],
+        fail: Callable[[str, Exception], None],
+        keep: Callable[[Reading], str | None],
+        rank: int = 0,
+        schedulers: Sequence[Any] = (),
+        scalers: Sequence[Any] = (),
+    ) -> None:
+        self.plan = plan
+        self._note, self._tell, self._take, self._fail, self._keep = note, tell, take, fail, keep
+        self._rank = rank
+        self._climbs = [Climb(ladder) for ladder in plan.ladders]
+        self._due: dict[int | None, _Due] = {}  # by the optimizer's number; None: whichever comes next
+        self._held: list[HeldBack] = []
+        self._norms, self._loss = Window(64), math.nan
+        self._skipped_at, self._skip_is_told = -1, True
+        self._skipped_backwards: tuple[int, ...] = ()
+        self._onset: int | None = None  # the step at which the present trouble began
+        self._quiet = 0
+        self._schedulers: list[Any] = list(schedulers)
+        self._scalers: list[Any] = [one for one in scalers if hasattr(one, "state_dict")]
+        self._shelf = _shelf_for(plan)
+        self._rollbacks = 0
+        self._rolled_back: State | None = None
+        self._lowered: dict[int, float] = {}  # by how much, for each optimizer
+        self._agreement: Agreement | None = None
+        self._alone: bool | None = None
+        self._watched: Watched | None = None
+        self._calls: Callable[[], Sequence[Recorded]] = tuple
+
+    # -- what the loop tells -----------------------------------------------------------------------------------------
+
+    def follow(self, watched: Watched, *, calls: Callable[[], Sequence[Recorded]]) -> None:
+        """What is trained, and the recorded calls of the present step."""
+        self._watched, self._calls = watched, calls
+
+    @property
+    def _models(self) -> Mapping[str, nn.Module]:
+        return {} if self._watched is None else self._watched.models
+
+    @property
+    def _optimizers(self) -> list[Optimizer]:
+        return [] if self._watched is None else [o for o in self._watched.optimizers if isinstance(o, Optimizer)]
+
+    def scheduled(self, scheduler: Any) -> None:
+        if not any(scheduler is known for known in self._schedulers):
+            self._schedulers.append(scheduler)
+
+    def scaled_by(self, scaler: Any) -> None:
+        if hasattr(scaler, "state_dict") and not any(scaler is known for known in self._scalers):
+            self._scalers.append(scaler)
+
+    def judged(self, reading: Reading, seen: Sequence[Finding], suspected: Sequence[str]) -> None:
+        """A reading was judged: what is to be done about it is decided here, and done at the update."""
+        if "recovery" in reading.facts:
+            return
+        scalars, step = reading.plain().scalars, reading.step
+        is_step = "grad/norm" in scalars or "nonfinite" in reading.tensors
+        match = self._match(chain_of(reading, seen), suspected)
+        if match is None:
+            if is_step:
+                self._went_well(scalars.get("grad/norm"), scalars.get("loss"))
+            return
+        climb, ids, certain = match
+        self._went_wrong(step)
+        climb.settle(step)
+        trouble = Trouble(
+            step,
+            ids,
+            tuple(finding for finding in seen if finding.id in ids),
+            not certain,
+            scalars.get("loss"),
+            scalars.get("grad/norm"),
+            models=self._models,
+            optimizers=self._optimizers,
+        )
+        if (trouble.is_finite and climb.rests(step)) or not (certain or climb.may_suspect(step)):
+            return
+        due = _Due(climb, trouble, reading if is_step else None)
+        if "amp-skipped" in reading.marks and climb.policy.name in ("skip", "clip", "continue"):
+            self._skipped_by_scaler(due)
+        else:
+            self._due[(reading.series or 0) if is_step else None] = due
+
+    def _match(
+        self, chain: Mapping[str, Severity], suspected: Sequence[str]
+    ) -> tuple[Climb, tuple[str, ...], bool] | None:
+        """Who acts on it, what it is called, and whether it is certain. What began it has the first word."""
+        for name, severity in (*chain.items(), *((name, None) for name in suspected)):
+            ladder = self.plan.ladder_for(name, severity)
+            if ladder is not None:
+                climb = self._climbs[self.plan.ladders.index(ladder)]
+                return climb, tuple(suspected if severity is None else chain), severity is not None
+        return None
+
+    def _went_well(self, norm: float | None, loss: float | None) -> None:
+        if norm is not None and math.isfinite(norm):
+            self._norms.add(norm)
+        if loss is not None:
+            self._loss = loss
+        self._quiet += 1
+        if self._shelf is None or self._quiet > self._shelf.settle:
+            self._onset = None
+
+    def _went_wrong(self, step: int) -> None:
+        self._quiet = 0
+        if self._onset is None:
+            self._onset = step
+        if self._shelf is not None:
+            self._shelf.waits(step)
+
+    # -- at an update ------------------------------------------------------------------------------------------------
+
+    def keep_state(self, step: int) -> None:
+        """The optimizer is about to step: a state is kept, if it is time for one and all is well."""
+        shelf = self._shelf
+        if shelf is None or self._due or self._onset is not None or not shelf.is_due(step):
+            return
+        trained = Trained(self._models.values(), self._optimizers, self._schedulers, self._scalers)
+        loss = None if math.isnan(self._loss) else self._loss
+        shelf.put(State(trained, step, loss, shelf.folder, lowered=self._lowered))
+
+    def before_update(self, owner: int, optimizer: Optimizer, step: int, backwards: Sequence[int]) -> None:
+        """The gradients are complete, and the optimizer is about to use them. `TrainingStopped` may come out."""
+        self.give_back()
+        due = self._due.pop(owner, None) or self._due.pop(None, None)
+        if due is not None and due.climb.escalates(step):
+            self._say_escalation(due)
+        if self._alone is None:
+            self._alone = not Agreement.is_needed()
+        if not self._alone:
+            due = self._agreed(due, step)
+        if due is not None:
+            due.trouble = replace(due.trouble, optimizer=optimizer)
+            self._perform(due, optimizer, step)
+            if self._skipped_at == step and backwards:
+                self._skipped_backwards = tuple(backwards)
+        elif backwards and tuple(backwards) == self._skipped_backwards:
+            self._held.append(HeldBack(optimizer))  # another optimizer's half of the same bad gradient
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether an update is being suppressed."""
+        return bool(self._held)
+
+    def give_back(self) -> None:
+        """The step is over: gradients that were held back lie where they did."""
+        while self._held:
+            self._held.pop().give_back()
+
+    def close(self) -> None:
+        self.give_back()
+        self._due.clear()
+        self._watched, self._calls = None, tuple
+        if self._shelf is not None:
+            self._shelf.close()
+
+    # -- the policies ------------------------------------------------------------------------------------------------
+
+    def _perform(self, due: _Due, optimizer: Optimizer, step: int) -> None:
+        policy: Policy | None = due.climb.policy
+        due.climb.act(step, suspected=due.trouble.suspected)
+        if isinstance(policy, Call):
+            policy = self._asked(policy, due.trouble)
+        if policy is None:
+            return
+        if policy.name not in ("continue", "stop"):
+            due.kept = self._kept(due)
+        if policy.name == "continue":
+            self._done(policy.name, due, step, "the training went on")
+        elif policy.name == "stop":
+            self._done(policy.name, due, step, "the training was stopped")
+            why = ", ".join(due.trouble.ids) or "another rank found something"
+            raise TrainingStopped(f"seismograd: stopped at step {step}, before its update: {why}")
+        elif isinstance(policy, Clip):
+            self._clip(policy, due, optimizer, step)
+        elif isinstance(policy, LowerLr):
+            self._lower(policy, due, optimizer, step)
+        elif isinstance(policy, Rollback):
+            self._roll_back(policy, due, optimizer, step)
+        else:
+            self._skip(due, optimizer, step)
+
+    def _skip(self, due: _Due, optimizer: Optimizer, step: int) -> None:
+        self._hold(optimizer, step)
+        self._done("skip", due, step, "the update was skipped", after={"update": "none", "gradients": "left"})
+
+    def _hold(self, optimizer: Optimizer, step: int) -> None:
+        """Suppresses the update, and undoes what the step's forward passes did to buffers."""
+        put_buffers_back(self._calls())
+        self._held.append(HeldBack(optimizer))
+        self._count_skip(step)
+
+    def _count_skip(self, step: int) -> None:
+        if step != self._skipped_at:
+            self._skipped_at, self._skip_is_told = step, False
+
+    def _skipped_by_scaler(self, due: _Due) -> None:
+        """The gradient is not finite and the scaler will see it: the update is skipped without us."""
+        step = due.trouble.step
+        due.climb.act(step, suspected=False)
+        due.kept = self._kept(due)
+        put_buffers_back(self._calls())
+        self._count_skip(step)
+        self._done("skip", due, step, "the GradScaler skips the update", after={"update": "none"})
+
+    def _clip(self, policy: Clip, due: _Due, optimizer: Optimizer, step: int) -> None:
+        norm, limit = norm_of(optimizer), policy.norm
+        if limit is None and len(self._norms) >= _KNOWN:
+            limit = 2.0 * self._norms.median
+        if limit is None or not math.isfinite(norm):
+            self._skip(due, optimizer, step)
+            return
+        now = clip(optimizer, limit)
+        text = f"the gradient was clipped from {number(norm)} to {number(now)}"
+        self._done(policy.name, due, step, text, before={"clipped_from": norm}, after={"gradient_norm": now})
+
+    def _lower(self, policy: LowerLr, due: _Due, optimizer: Optimizer, step: int) -> None:
+        rates = rates_of([optimizer])
+        lower_rates([optimizer], self._schedulers, policy.factor)
+        self._lowered[id(optimizer)] = self._lowered.get(id(optimizer), 1.0) * policy.factor
+        now = rates_of([optimizer])
+        text = f"the learning rate was lowered from {number(max(rates))} to {number(max(now))}"
+        if not due.trouble.is_finite:
+            self._hold(optimizer, step)
+            text += ", and the update was skipped"
+        self._done(policy.name, due, step, text, before={"lr": rates}, after={"lr": now})
+
+    def _roll_back(self, policy: Rollback, due: _Due, optimizer: Optimizer, step: int) -> None:
+        shelf, onset = self._shelf, step if self._onset is None else self._onset
+        state = shelf.good(onset) if shelf is not None else None
+        if shelf is None or state is None:
+            self._skip(due, optimizer, step)
+            return
+        again = state is self._rolled_back
+        if again:
+            shelf.drop(state)
+            state = shelf.good(onset) or state
+        optimizers = self._optimizers or [optimizer]
+        before = rates_of(optimizers)
+        state.restore(randomness=not again)  # the same numbers once more would bring the same batches
+        shelf.drop_after(state)
+        for one in optimizers:
+            lowered = self._lowered.get(id(one), 1.0) * (policy.factor if self._rollbacks else 1.0)
+            self._lowered[id(one)] = lowered
+            lower_rates([one], self._schedulers, lowered / state.lowered.get(id(one), 1.0))
+        self._held.append(HeldBack(optimizer))
+        self._count_skip(step)
+        self._rollbacks += 1
+        self._rolled_back, self._onset, self._quiet = state, None, 0
+        shelf.waits(step)
+        now = rates_of(optimizers)
+        text = f"the training went back to how it was before step {state.step}"
+        if max(now) < max(before):
+            text += f", and the learning rate from {number(max(before))} to {number(max(now))}"
+        after = {"step": state.step, "loss": state.loss, "lr": now}
+        self._done(policy.name, due, step, text, before={"lr": before}, after=after)
+
+    def _asked(self, policy: Call, trouble: Trouble) -> Policy | None:
+        """What the user's function wants to be done."""
+        name = getattr(policy.function, "__name__", type(policy.function).__name__)
+        try:
+            answer = policy.function(trouble)
+            chosen = None if answer is None else policy_of(answer)
+            if isinstance(chosen, Call):
+                raise TypeError(f"{name} returned a function: return a policy, its name, or None")
+        except Exception as error:
+            self._fail(f"the recovery by {name}", error)
+            return None
+        if chosen is None:
+            text = f"step {trouble.step}: {', '.join(trouble.ids)}: {name} was called"
+            self._note("recovery", text, {"action": "call", "step": trouble.step, "findings": list(trouble.ids)})
+        return chosen
+
+    # -- what is told ------------------------------------------------------------------------------------------------
+
+    def _kept(self, due: _Due) -> str | None:
+        """Where the bad batch is kept, with the step that it was of."""
+        if due.reading is None:
+            return None
+        try:
+            return self._keep(due.reading)
+        except Exception as error:
+            self._fail("keeping the bad batch", error)
+            return None
+
+    def _done(
+        self,
+        action: str,
+        due: _Due,
+        step: int,
+        text: str,
+        *,
+        before: Mapping[str, Any] | None = None,
+        after: Mapping[str, Any] | None = None,
+    ) -> None:
+        trouble, climb = due.trouble, due.climb
+        root = trouble.ids[0] if trouble.ids else "found on another rank"
+        data: dict[str, Any] = {
+            "action": action,
+            "policy": climb.ladder.key,
+            "step": step,
+            "finding": root,
+            "findings": list(trouble.ids),
+            "suspected": trouble.suspected,
+            "before": {name: value for name, value in due.before.items() if value is not None} | dict(before or {}),
+            "after": dict(after or {}),
+        }
+        if due.kept is not None:
+            data["capture"] = due.kept
+        counts = ["rollbacks"] if action == "rollback" else []
+        if self._skipped_at == step and not self._skip_is_told:
+            self._skip_is_told = True
+            counts.append("skipped_steps")
+        doubt = "may be " if trouble.suspected else ""
+        self._note("recovery", f"step {step}: {doubt}{root}: {text}", {**data, "counts": counts})
+        for finding in trouble.findings:
+            self._tell(finding, {action: climb.acted})
+        if action != "continue":
+            facts = {"action": action, "rung": climb.rung, "key": climb.ladder.key, "finding": root}
+            self._take(Reading(step, rank=self._rank, facts={"recovery": facts}))
+
+    def _say_escalation(self, due: _Due) -> None:
+        ladder, rung, step = due.climb.ladder, due.climb.rung, due.trouble.step
+        before, now = ladder.policies[rung - 1].name, ladder.policies[rung].name
+        text = f"step {step}: {due.trouble.ids[0]}: {before} has not helped, {now} comes next"
+        self._note("recovery_escalated", text, {"step": step, "from": before, "to": now, "policy": ladder.key})
+
+    # -- several ranks -----------------------------------------------------------------------------------------------
+
+    def _agreed(self, due: _Due | None, step: int) -> _Due | None:
+        """What all ranks do: what the one does that has to do most."""
+        if self._agreement is None:
+            self._agreement = Agreement()
+        mine = (due.climb.policy.name, self._climbs.index(due.climb), due.climb.rung) if due is not None else None
+        try:
+            result, onset = self._agreement.on(mine, step if self._onset is None else self._onset)
+        except Exception as error:
+            self._alone = True
+            self._fail("the agreement of the ranks", error)
+            return due
+        if result is None or result == mine:
+            return due
+        self._onset = onset
+        climb = self._climbs[result[1]]
+        climb.rung = result[2]
+        return _Due(climb, due.trouble, due.reading) if due is not None else _Due(climb, Trouble(step), None)
+
+
+def _shelf_for(plan: Plan) -> Shelf | None:
+    """For all rollbacks of a plan together; `None` if there are none."""
+    wanted = [policy for policy in plan.policies if isinstance(policy, Rollback)]
+    if not wanted:
+        return None
+    folder = next((Path(one.folder) for one in wanted if one.folder is not None), None)
+    return Shelf(
+        every=min(one.every for one in wanted),
+        keep=max(one.keep for one in wanted),
+        settle=max(one.settle for one in wanted),
+        folder=folder,
+    )
