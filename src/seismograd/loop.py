@@ -607,15 +607,14 @@ class Loop:
             self._by_scaler = None
         else:
             self._step_closes(index)
+        self._reader.before_step(index)
+        self._lookout.happens("step_starts", optimizer)
+        if self._replayer is not None:
+            self._replayer.before_update()
         if self._recovery is not None:
             self._recovery.keep_state(max(self.step, 0))
             if not has_closure:
                 self._recover(index, optimizer)
-        if self._recovery is None or not self._recovery.holds_back:  # else there will be no update
-            self._reader.before_step(index)
-        self._lookout.happens("step_starts", optimizer)
-        if self._replayer is not None:
-            self._replayer.before_update()
         self._optimizer_began = True
         self._timing.begin("optimizer")
 
@@ -625,6 +624,8 @@ class Loop:
             moment = self._moments.get(index)
             backwards = moment.backwards if moment is not None else ()
             self._recovery.before_update(index, optimizer, max(self.step, 0), backwards)
+            if self._recovery.holds_back:
+                self._reader.forget_step()  # there will be no update to be measured
 
     def step_ended(self, optimizer: Optimizer) -> None:
         if self._recovery is not None:

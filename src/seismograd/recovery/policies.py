@@ -20,6 +20,8 @@ class Policy:
     name: ClassVar[str] = ""
     on_the_spot: ClassVar[bool] = False
     """Whether it has to act before the update: a reading that comes a step late (`lag=1`) is too late for it."""
+    prevents: ClassVar[bool] = False
+    """Whether it keeps a bad batch from the weights, and so acts on a suspicion, too, and not on what is past."""
     limit: int | None = None
     within: int = 100
 
@@ -52,6 +54,7 @@ class Skip(Policy):
 
     name: ClassVar[str] = "skip"
     on_the_spot: ClassVar[bool] = True
+    prevents: ClassVar[bool] = True
     limit: int | None = 50
     in_a_row: int = 10
 
@@ -65,6 +68,7 @@ class Clip(Policy):
 
     name: ClassVar[str] = "clip"
     on_the_spot: ClassVar[bool] = True
+    prevents: ClassVar[bool] = True
     limit: int | None = 50
     norm: float | None = None
 
@@ -73,7 +77,7 @@ class Clip(Policy):
 class LowerLr(Policy):
     """The learning rates are multiplied by `factor`, for good: schedulers go on from there.
 
-    It then waits `rest` steps to see whether that helped.
+    It then waits `rest` steps to see whether that helped. An update that is not finite is skipped, too.
     """
 
     name: ClassVar[str] = "lower-lr"
@@ -87,6 +91,9 @@ class LowerLr(Policy):
 class Rollback(Policy):
     """Weights, buffers, optimizers, schedulers, scaler and random numbers go back to a good state; the data go on.
 
+    Where nothing bad has reached the weights yet (a bad batch, after a step at which all was well), the good state is
+    the one before this very step: the update is left out, and no progress is lost.
+
     - `every`: so many steps lie between the states that are kept, and `keep` of them are.
     - `folder`: where they are kept; in memory (the host's) without it.
     - `settle`: a state is good if so many steps went well after it.
@@ -95,8 +102,9 @@ class Rollback(Policy):
     """
 
     name: ClassVar[str] = "rollback"
-    limit: int | None = 4
-    within: int = 10_000
+    prevents: ClassVar[bool] = True
+    limit: int | None = 10
+    within: int = 1000
     every: int = 50
     keep: int = 3
     folder: str | os.PathLike[str] | None = None

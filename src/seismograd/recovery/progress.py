@@ -41,7 +41,7 @@ class Climb:
 
     def may_suspect(self, step: int) -> bool:
         """Whether to act on a suspicion."""
-        return self.policy.on_the_spot and (step > self._newest + 1 or self._suspected_in_a_row < FEW)
+        return self.policy.prevents and (step > self._newest + 1 or self._suspected_in_a_row < FEW)
 
     def escalates(self, step: int) -> bool:
         """Goes on to the next policy if the present one has acted as often as it may."""
@@ -51,20 +51,21 @@ class Climb:
         while self._steps and self._steps[0] <= step - policy.within:
             self._steps.popleft()
         in_a_row = self._in_a_row if step <= self._newest + 1 else 0
-        if len(self._steps) < policy.limit and not (isinstance(policy, Skip) and in_a_row >= policy.in_a_row):
+        most = policy.in_a_row if isinstance(policy, Skip) else Skip.in_a_row
+        if len(self._steps) < policy.limit and in_a_row < most:
             return False
         self.rung += 1
         self._steps.clear()
         self._in_a_row = 0
         return True
 
-    def act(self, step: int, *, suspected: bool) -> None:
-        """It acts at this step."""
+    def act(self, step: int, *, suspected: bool, protects: bool = False) -> None:
+        """It acts at this step. What is only suspected does not use it up, nor does what only keeps a batch out."""
         in_a_row = step <= self._newest + 1
         if step != self._newest:
             self._in_a_row = self._in_a_row + 1 if in_a_row else 1
             self._suspected_in_a_row = (self._suspected_in_a_row if in_a_row else 0) + suspected
             self.acted += 1
-            if not suspected:
+            if not suspected and not protects:
                 self._steps.append(step)
         self._newest = step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ from seismograd.probes.watched import Watched
 from seismograd.records import Finding, Reading, Severity
 from seismograd.recovery.acting import HeldBack, clip, lower_rates, norm_of, put_buffers_back, rates_of
 from seismograd.recovery.agreement import Agreement
-from seismograd.recovery.policies import Call, Clip, LowerLr, Plan, Policy, Rollback, policy_of
+from seismograd.recovery.policies import Call, Clip, LowerLr, Plan, Policy, Rollback, Skip, policy_of
 from seismograd.recovery.progress import Climb
 from seismograd.recovery.state import Shelf, State, Trained
 from seismograd.recovery.trouble import TrainingStopped, Trouble, chain_of
 from seismograd.replay.recorder import Call as Recorded
+from seismograd.stats.tensors import all_finite
 
 _KNOWN = 8
 """After so many sound steps the usual norm of the gradient is known."""
@@ -34,6 +35,8 @@ class _Due:
     climb: Climb
     trouble: Trouble
     reading: Reading | None
+    is_fresh: bool = False
+    """All was well at the step before, or it is the batch that is bad: so far the weights have no part in it."""
     kept: str | None = None
     """Where its batch is."""
 
@@ -108,16 +111,18 @@ class Recovery:
             return
         scalars, step = reading.plain().scalars, reading.step
         is_step = "grad/norm" in scalars or "nonfinite" in reading.tensors
-        match = self._match(chain_of(reading, seen), suspected)
+        match = self._match(chain_of(reading, seen), suspected, {f.id for f in seen if f.last_step < step})
         if match is None:
             if is_step:
                 self._went_well(scalars.get("grad/norm"), scalars.get("loss"))
             return
-        climb, ids, certain = match
+        climb, name, ids, certain = match
+        fresh = self._quiet > 0 or "nonfinite-input" in ids
         self._went_wrong(step)
         climb.settle(step)
         trouble = Trouble(
             step,
+            name,
             ids,
             tuple(finding for finding in seen if finding.id in ids),
             not certain,
@@ -128,22 +133,33 @@ class Recovery:
         )
         if (trouble.is_finite and climb.rests(step)) or not (certain or climb.may_suspect(step)):
             return
-        due = _Due(climb, trouble, reading if is_step else None)
+        due = _Due(climb, trouble, reading if is_step else None, fresh and is_step)
         if "amp-skipped" in reading.marks and climb.policy.name in ("skip", "clip", "continue"):
             self._skipped_by_scaler(due)
         else:
             self._due[(reading.series or 0) if is_step else None] = due
 
     def _match(
-        self, chain: Mapping[str, Severity], suspected: Sequence[str]
-    ) -> tuple[Climb, tuple[str, ...], bool] | None:
-        """Who acts on it, what it is called, and whether it is certain. What began it has the first word."""
-        for name, severity in (*chain.items(), *((name, None) for name in suspected)):
-            ladder = self.plan.ladder_for(name, severity)
-            if ladder is not None:
-                climb = self._climbs[self.plan.ladders.index(ladder)]
-                return climb, tuple(suspected if severity is None else chain), severity is not None
+        self, chain: Mapping[str, Severity | None], suspected: Sequence[str], past: Set[str]
+    ) -> tuple[Climb, str, tuple[str, ...], bool] | None:
+        """Who acts on what, what else there is, and whether it is certain. What began it has the first word.
+
+        What is past (a spike that is known now that it is over) is too late for a policy that prevents; that acts on
+        what is suspected.
+        """
+        for name, severity in chain.items():
+            climb = self._climb_for(name, severity)
+            if climb is not None and not (name in past and climb.policy.prevents):
+                return climb, name, tuple(chain), True
+        for name in suspected:
+            climb = self._climb_for(name, None)
+            if climb is not None and climb.policy.prevents:
+                return climb, name, tuple(suspected), False
         return None
+
+    def _climb_for(self, name: str, severity: Severity | None) -> Climb | None:
+        ladder = self.plan.ladder_for(name, severity)
+        return None if ladder is None else self._climbs[self.plan.ladders.index(ladder)]
 
     def _went_well(self, norm: float | None, loss: float | None) -> None:
         if norm is not None and math.isfinite(norm):
@@ -211,7 +227,13 @@ class Recovery:
 
     def _perform(self, due: _Due, optimizer: Optimizer, step: int) -> None:
         policy: Policy | None = due.climb.policy
-        due.climb.act(step, suspected=due.trouble.suspected)
+        rests = isinstance(policy, LowerLr) and due.climb.rests(step)
+        spares = isinstance(policy, Rollback) and (
+            due.trouble.suspected or (due.is_fresh and self._weights_are_sound())
+        )
+        due.climb.act(step, suspected=due.trouble.suspected, protects=rests or spares)
+        if rests:
+            policy = Skip()
         if isinstance(policy, Call):
             policy = self._asked(policy, due.trouble)
         if policy is None:
@@ -228,6 +250,10 @@ class Recovery:
             self._clip(policy, due, optimizer, step)
         elif isinstance(policy, LowerLr):
             self._lower(policy, due, optimizer, step)
+        elif spares:
+            self._hold(optimizer, step)
+            text = "the training went back to before this step, of which nothing had reached the weights"
+            self._done("rollback", due, step, text, after={"step": step, "loss": self._loss})
         elif isinstance(policy, Rollback):
             self._roll_back(policy, due, optimizer, step)
         else:
@@ -308,6 +334,10 @@ class Recovery:
         after = {"step": state.step, "loss": state.loss, "lr": now}
         self._done(policy.name, due, step, text, before={"lr": before}, after=after)
 
+    def _weights_are_sound(self) -> bool:
+        """Whether all parameters are finite."""
+        return self._watched is not None and all_finite(self._watched.roster.parameters)
+
     def _asked(self, policy: Call, trouble: Trouble) -> Policy | None:
         """What the user's function wants to be done."""
         name = getattr(policy.function, "__name__", type(policy.function).__name__)
@@ -347,7 +377,7 @@ class Recovery:
         after: Mapping[str, Any] | None = None,
     ) -> None:
         trouble, climb = due.trouble, due.climb
-        root = trouble.ids[0] if trouble.ids else "found on another rank"
+        root = trouble.finding or "found on another rank"
         data: dict[str, Any] = {
             "action": action,
             "policy": climb.ladder.key,
@@ -365,17 +395,19 @@ class Recovery:
             self._skip_is_told = True
             counts.append("skipped_steps")
         doubt = "may be " if trouble.suspected else ""
-        self._note("recovery", f"step {step}: {doubt}{root}: {text}", {**data, "counts": counts})
+        cause = f" (from {trouble.ids[0]})" if trouble.ids and trouble.ids[0] != root else ""
+        self._note("recovery", f"step {step}: {doubt}{root}{cause}: {text}", {**data, "counts": counts})
         for finding in trouble.findings:
             self._tell(finding, {action: climb.acted})
         if action != "continue":
-            facts = {"action": action, "rung": climb.rung, "key": climb.ladder.key, "finding": root}
+            told = "skip" if action == "rollback" and (after or {}).get("step") == step else action
+            facts = {"action": told, "rung": climb.rung, "key": climb.ladder.key, "finding": root}
             self._take(Reading(step, rank=self._rank, facts={"recovery": facts}))
 
     def _say_escalation(self, due: _Due) -> None:
         ladder, rung, step = due.climb.ladder, due.climb.rung, due.trouble.step
         before, now = ladder.policies[rung - 1].name, ladder.policies[rung].name
-        text = f"step {step}: {due.trouble.ids[0]}: {before} has not helped, {now} comes next"
+        text = f"step {step}: {due.trouble.finding}: {before} has not helped, {now} comes next"
         self._note("recovery_escalated", text, {"step": step, "from": before, "to": now, "policy": ladder.key})
 
     # -- several ranks -----------------------------------------------------------------------------------------------
@@ -396,7 +428,9 @@ class Recovery:
         self._onset = onset
         climb = self._climbs[result[1]]
         climb.rung = result[2]
-        return _Due(climb, due.trouble, due.reading) if due is not None else _Due(climb, Trouble(step), None)
+        return (
+            _Due(climb, due.trouble, due.reading, due.is_fresh) if due is not None else _Due(climb, Trouble(step), None)
+        )
 
 
 def _shelf_for(plan: Plan) -> Shelf | None:

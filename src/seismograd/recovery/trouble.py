@@ -20,6 +20,8 @@ class Trouble:
     """What is wrong at a step: what a policy acts on, and what a function of the user's gets."""
 
     step: int
+    finding: str = ""
+    """The id that the policy is for."""
     ids: tuple[str, ...] = ()
     """Of all findings of the event, what began it first: a bad input is a bad loss and a bad gradient, too."""
     findings: tuple[Finding, ...] = ()
@@ -36,11 +38,10 @@ class Trouble:
         return not any(name.startswith("nonfinite-") for name in self.ids)
 
 
-def chain_of(reading: Reading, seen: Sequence[Finding]) -> dict[str, Severity]:
-    """The ids of all that is wrong at this reading, what began it first."""
+def chain_of(reading: Reading, seen: Sequence[Finding]) -> dict[str, Severity | None]:
+    """The ids of all that is wrong at this reading, what began it first; without severity where that was earlier."""
     severities = {finding.id: finding.severity for finding in seen}
     causes = [finding.evidence.get("because") for finding in seen]
     if seen and "nonfinite" in reading.tensors and any(name.startswith("nonfinite-") for name in severities):
         severities.setdefault("nonfinite-gradient", Severity.CRITICAL)  # a scaler sees to it, so it is no finding
-    chain = {name: severities.get(name, Severity.CRITICAL) for name in causes if name is not None}
-    return {**{name: chain[name] for name in sorted(chain, key=lambda n: n not in severities)}, **severities}
+    return {**{name: severities.get(name) for name in causes if name is not None}, **severities}
