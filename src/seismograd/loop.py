@@ -600,10 +600,11 @@ class Loop:
             self._read_inside(optimizer)
             return
         index = self._index(optimizer)
+        by_scaler = self._by_scaler == index
         if has_closure:
             self._settle()  # now, and not in the middle of the step
             self._closure, self._evaluations = index, 0
-        elif self._by_scaler == index:
+        elif by_scaler:
             self._by_scaler = None
         else:
             self._step_closes(index)
@@ -614,16 +615,19 @@ class Loop:
         if self._recovery is not None:
             self._recovery.keep_state(max(self.step, 0))
             if not has_closure:
-                self._recover(index, optimizer)
+                self._recover(index, optimizer, decided=by_scaler)
         self._optimizer_began = True
         self._timing.begin("optimizer")
 
-    def _recover(self, index: int, optimizer: Optimizer) -> None:
-        """What the user's policies ask for is done now: before the update, with its gradients complete."""
+    def _recover(self, index: int, optimizer: Optimizer, *, decided: bool = False, acts: bool = True) -> None:
+        """What the user's policies ask for is decided, and done, before the update, with its gradients complete."""
         if self._recovery is not None:
-            moment = self._moments.get(index)
+            moment, step = self._moments.get(index), max(self.step, 0)
             backwards = moment.backwards if moment is not None else ()
-            self._recovery.before_update(index, optimizer, max(self.step, 0), backwards)
+            if not decided:
+                self._recovery.decide(index, optimizer, step, backwards)
+            if acts:
+                self._recovery.before_update(optimizer, step, backwards)
             if self._recovery.holds_back:
                 self._reader.forget_step()  # there will be no update to be measured
 
@@ -671,6 +675,7 @@ class Loop:
             index = self._index(inner)
             self._step_closes(index)
             self._by_scaler = index  # the optimizer's own hook comes next, unless the scaler skips
+            self._recover(index, inner, acts=False)
             self._lookout.happens("scaler_steps", inner)
 
     def turns(self, phase: str) -> None:
@@ -806,7 +811,8 @@ class Loop:
         if self._steps_by_itself:
             # The loop steps at other times, so this was meant (an attack, a skipped batch): only what is broken counts.
             moment.closed = True
-            self._reader.glance(moment, self.step + 1)
+            if self._recovery is None or not self._recovery.has_just_skipped(self.step):  # it left them as they were
+                self._reader.glance(moment, self.step + 1)
         else:
             self._close(owner, moment)
 

@@ -20,7 +20,7 @@ class Climb:
         """How often it has acted, in all."""
         self._steps: deque[int] = deque(maxlen=4096)  # of the present policy
         self._in_a_row = 0
-        self._suspected_in_a_row = 0
+        self._suspicions, self._suspected = 0, -2
         self._newest = -2
 
     @property
@@ -40,8 +40,10 @@ class Climb:
         return bool(self._steps) and step <= self._steps[-1] + rest
 
     def may_suspect(self, step: int) -> bool:
-        """Whether to act on a suspicion."""
-        return self.policy.prevents and (step > self._newest + 1 or self._suspected_in_a_row < FEW)
+        """Whether to act on a suspicion: on the first few in a row."""
+        self._suspicions = self._suspicions + 1 if step <= self._suspected + 1 else 1
+        self._suspected = step
+        return self.policy.prevents and self._suspicions <= FEW
 
     def escalates(self, step: int) -> bool:
         """Goes on to the next policy if the present one has acted as often as it may."""
@@ -64,7 +66,6 @@ class Climb:
         in_a_row = step <= self._newest + 1
         if step != self._newest:
             self._in_a_row = self._in_a_row + 1 if in_a_row else 1
-            self._suspected_in_a_row = (self._suspected_in_a_row if in_a_row else 0) + suspected
             self.acted += 1
             if not suspected and not protects:
                 self._steps.append(step)

@@ -66,7 +66,9 @@ class Recovery:
         self._rank = rank
         self._climbs = [Climb(ladder) for ladder in plan.ladders]
         self._due: dict[int | None, _Due] = {}  # by the optimizer's number; None: whichever comes next
+        self._decided: _Due | None = None
         self._held: list[HeldBack] = []
+        self._scaler_skips = False
         self._norms, self._loss = Window(64), math.nan
         self._skipped_at, self._skip_is_told = -1, True
         self._skipped_backwards: tuple[int, ...] = ()
@@ -107,10 +109,11 @@ class Recovery:
 
     def judged(self, reading: Reading, seen: Sequence[Finding], suspected: Sequence[str]) -> None:
         """A reading was judged: what is to be done about it is decided here, and done at the update."""
-        if "recovery" in reading.facts:
+        if "recovery" in reading.facts or "not-stepped" in reading.marks:
             return
         scalars, step = reading.plain().scalars, reading.step
         is_step = "grad/norm" in scalars or "nonfinite" in reading.tensors
+        self._scaler_skips = "amp-skipped" in reading.marks
         match = self._match(chain_of(reading, seen), suspected, {f.id for f in seen if f.last_step < step})
         if match is None:
             if is_step:
@@ -134,10 +137,7 @@ class Recovery:
         if (trouble.is_finite and climb.rests(step)) or not (certain or climb.may_suspect(step)):
             return
         due = _Due(climb, trouble, reading if is_step else None, fresh and is_step)
-        if "amp-skipped" in reading.marks and climb.policy.name in ("skip", "clip", "continue"):
-            self._skipped_by_scaler(due)
-        else:
-            self._due[(reading.series or 0) if is_step else None] = due
+        self._due[(reading.series or 0) if is_step else None] = due
 
     def _match(
         self, chain: Mapping[str, Severity | None], suspected: Sequence[str], past: Set[str]
@@ -188,9 +188,13 @@ class Recovery:
         loss = None if math.isnan(self._loss) else self._loss
         shelf.put(State(trained, step, loss, shelf.folder, lowered=self._lowered))
 
-    def before_update(self, owner: int, optimizer: Optimizer, step: int, backwards: Sequence[int]) -> None:
-        """The gradients are complete, and the optimizer is about to use them. `TrainingStopped` may come out."""
+    def decide(self, owner: int, optimizer: Optimizer, step: int, backwards: Sequence[int]) -> None:
+        """The gradients are complete, and nothing has been done to them. `TrainingStopped` may come out.
+
+        A scaler that will skip the step by itself has to find them: then all is done here.
+        """
         self.give_back()
+        self._decided = None
         due = self._due.pop(owner, None) or self._due.pop(None, None)
         if due is not None and due.climb.escalates(step):
             self._say_escalation(due)
@@ -200,11 +204,23 @@ class Recovery:
             due = self._agreed(due, step)
         if due is not None:
             due.trouble = replace(due.trouble, optimizer=optimizer)
+            self._decided = due
+            if self._scaler_skips:
+                self.before_update(optimizer, step, backwards)
+
+    def before_update(self, optimizer: Optimizer, step: int, backwards: Sequence[int]) -> None:
+        """The optimizer is about to use its gradients, which a scaler has unscaled by now."""
+        due, self._decided = self._decided, None
+        if due is not None:
             self._perform(due, optimizer, step)
             if self._skipped_at == step and backwards:
                 self._skipped_backwards = tuple(backwards)
         elif backwards and tuple(backwards) == self._skipped_backwards:
             self._held.append(HeldBack(optimizer))  # another optimizer's half of the same bad gradient
+
+    def has_just_skipped(self, step: int) -> bool:
+        """Whether gradients of this step, or of the one before it, were left over by a skipped update."""
+        return 0 <= step - self._skipped_at <= 1
 
     @property
     def holds_back(self) -> bool:
@@ -266,21 +282,13 @@ class Recovery:
     def _hold(self, optimizer: Optimizer, step: int) -> None:
         """Suppresses the update, and undoes what the step's forward passes did to buffers."""
         put_buffers_back(self._calls())
-        self._held.append(HeldBack(optimizer))
-        self._count_skip(step)
+        self._suppress(optimizer, step)
 
-    def _count_skip(self, step: int) -> None:
+    def _suppress(self, optimizer: Optimizer, step: int) -> None:
+        if not self._scaler_skips:
+            self._held.append(HeldBack(optimizer))
         if step != self._skipped_at:
             self._skipped_at, self._skip_is_told = step, False
-
-    def _skipped_by_scaler(self, due: _Due) -> None:
-        """The gradient is not finite and the scaler will see it: the update is skipped without us."""
-        step = due.trouble.step
-        due.climb.act(step, suspected=False)
-        due.kept = self._kept(due)
-        put_buffers_back(self._calls())
-        self._count_skip(step)
-        self._done("skip", due, step, "the GradScaler skips the update", after={"update": "none"})
 
     def _clip(self, policy: Clip, due: _Due, optimizer: Optimizer, step: int) -> None:
         norm, limit = norm_of(optimizer), policy.norm
@@ -322,8 +330,7 @@ class Recovery:
             lowered = self._lowered.get(id(one), 1.0) * (policy.factor if self._rollbacks else 1.0)
             self._lowered[id(one)] = lowered
             lower_rates([one], self._schedulers, lowered / state.lowered.get(id(one), 1.0))
-        self._held.append(HeldBack(optimizer))
-        self._count_skip(step)
+        self._suppress(optimizer, step)
         self._rollbacks += 1
         self._rolled_back, self._onset, self._quiet = state, None, 0
         shelf.waits(step)
