@@ -31,7 +31,7 @@ CATALOGUE = {
     "double-softmax", "loss-input-mismatch", "missing-activation", "broadcast-loss", "batch-mixing", "target-leak",
     "scheduler-order", "unnormalized-input", "unnormalized-target", "label-out-of-range", "class-imbalance",
     "shuffled-labels", "unshuffled-data", "repeated-batch", "duplicate-randomness", "input-drift",
-    "data-starvation", "slow-step",
+    "data-starvation", "slow-step", "repeated-recovery",
     "growing-graph", "memory-leak", "memory-pressure", "cpu-pressure",
 }  # fmt: skip
 
