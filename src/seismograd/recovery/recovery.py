@@ -235,7 +235,7 @@ class Recovery:
     def close(self) -> None:
         self.give_back()
         self._due.clear()
-        self._watched, self._calls = None, tuple
+        self._watched, self._calls, self._agreement = None, tuple, None
         if self._shelf is not None:
             self._shelf.close()
 
@@ -307,7 +307,7 @@ class Recovery:
         self._lowered[id(optimizer)] = self._lowered.get(id(optimizer), 1.0) * policy.factor
         now = rates_of([optimizer])
         text = f"the learning rate was lowered from {number(max(rates))} to {number(max(now))}"
-        if not due.trouble.is_finite:
+        if not due.trouble.is_finite or not math.isfinite(norm_of(optimizer)):
             self._hold(optimizer, step)
             text += ", and the update was skipped"
         self._done(policy.name, due, step, text, before={"lr": rates}, after={"lr": now})
