@@ -48,7 +48,9 @@ from seismograd.training import watch as open_watch
 
 RESULTS = Path(__file__).parent / "results" / "overhead.json"
 LEVELS = ("basic", "advanced", "extreme")
-VARIANTS = ("nothing", *LEVELS, "detect_anomaly", "naive loop")
+RECOVERIES = {"skip": {"nonfinite-*": "skip"}, "rollback": {"critical": "rollback"}}
+"""At the level `basic`: every step is read then, and the second keeps a state every 50 steps."""
+VARIANTS = ("nothing", *LEVELS, *RECOVERIES, "detect_anomaly", "naive loop")
 WHOLE_SCRIPTS = "run"
 TARGETS = {
     ("mlp", "basic"): 1.03,
@@ -233,8 +235,9 @@ def compare(case: Case, variant: str, steps: int, pairs: int) -> Row:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     plain, other = Side(model, optimizer, inputs), Side(model, optimizer, inputs)
     watch: TrainingDebugger | None = None
-    if variant in LEVELS:
-        watch = open_watch(model, optimizer, level=variant, sinks=[Memory(100)], strict=True)
+    if variant in LEVELS or variant in RECOVERIES:
+        level, recovery = variant if variant in LEVELS else "basic", RECOVERIES.get(variant)
+        watch = open_watch(model, optimizer, level=level, recovery=recovery, sinks=[Memory(100)], strict=True)
         other.around = Paused(watch)
     elif variant == "detect_anomaly":
         other.around = anomalies
