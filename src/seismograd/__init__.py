@@ -47,6 +47,7 @@ _HOME = {
     "end_step": "steps",
     "get_step_profiler": "steps",
     "monitor_resources": "guard",
+    "optimize_model": "optimize.decorating",
     "plot_gradients": "reports.figures",
     "preflight": "preflight",
     "register_anomaly_hook": "steps",
@@ -97,6 +98,7 @@ __all__ = [
     "end_step",
     "get_step_profiler",
     "monitor_resources",
+    "optimize_model",
     "plot_gradients",
     "preflight",
     "register_anomaly_hook",
@@ -122,6 +124,7 @@ if TYPE_CHECKING:
     from seismograd.history import EarlyStopping, TrainingHistory
     from seismograd.learning_rate import LearningRateFinder
     from seismograd.logger import LogLevel, TrainingLogger, TrainingPhase, create_training_logger
+    from seismograd.optimize.decorating import optimize_model
     from seismograd.optimize.modes import OptimizationMode
     from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
