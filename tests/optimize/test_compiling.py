@@ -141,7 +141,7 @@ def test_what_cannot_be_torchscript_says_so() -> None:
         def forward(self, x: Tensor, *_more: Any) -> Tensor:
             return x * float(x.sum())
 
-    with pytest.raises(RuntimeError, match="Neither cannot be TorchScript .* would hold for this batch only"):
+    with pytest.raises(RuntimeError, match=r"Neither cannot be TorchScript .* would hold for this batch only"):
         optimized(Neither(), "compilation", scripted=True)(torch.randn(3))
 
 

@@ -95,7 +95,7 @@ def test_autocast_is_close_and_narrow(pair: tuple[nn.Module, Tensor]) -> None:
     assert all(parameter.dtype is torch.float32 for parameter in fast.parameters())
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("mode", ["compilation", "full_optimization"])
 def test_compiled_is_close(pair: tuple[nn.Module, Tensor], mode: str) -> None:
     model, x = pair

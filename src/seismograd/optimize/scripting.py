@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit._trace import TracerWarning
 
 from seismograd.onlookers.nested import tensors_in
 from seismograd.optimize.compiling import in_short, torch_may_warn_itself
@@ -68,7 +69,7 @@ class Scripted:
             warnings.simplefilter("always")
             script = trace(self._model, None if kwargs else args, example_kwarg_inputs=named, check_trace=False)
         for each in said:
-            if issubclass(each.category, torch.jit.TracerWarning) and is_users(each.filename):
+            if issubclass(each.category, TracerWarning) and is_users(each.filename):
                 raise ValueError(f"a trace would hold for this batch only ({each.filename}:{each.lineno})")
         return script
 
