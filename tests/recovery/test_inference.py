@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import seismograd as sg
 from seismograd.recovery import inference
 
-Pair = namedtuple("Pair", "output hidden")  # noqa: PYI024
+Pair = namedtuple("Pair", "output hidden")
 
 
 class Small(nn.Module):
@@ -38,10 +38,10 @@ def test_the_batch_is_cut_until_it_fits() -> None:
     assert torch.equal(result.data, x * 2)
     assert result.attempts == 3
     assert result.batch_size == 2
-    assert model.sizes == [10, 5, 2, 1, 2, 1, 2, 1, 1]
+    assert model.sizes == [10, 4, 2, 2, 2, 2, 2]
     assert len(result.history) == 2
     assert "attempt 1: RuntimeError: CUDA out of memory" in result.history[0]
-    assert "parts of 5" in result.history[0]
+    assert "parts of at most 5" in result.history[0]
 
 
 def test_what_was_computed_is_not_computed_again() -> None:
@@ -124,7 +124,7 @@ def test_retries_are_limited() -> None:
     result = sg.safe_inference(model, torch.randn(64, 2), max_retries=2)
     assert not result.success
     assert result.attempts == 3
-    assert model.sizes == [64, 32, 16]
+    assert model.sizes == [64, 22, 13]
     assert sg.safe_inference(Small(1), torch.randn(64, 2), max_retries=0).attempts == 1
     with pytest.raises(ValueError, match="max_retries is -1"):
         sg.safe_inference(model, torch.randn(2, 2), max_retries=-1)
@@ -183,7 +183,7 @@ def test_flags_and_grad_mode_are_put_back() -> None:
     x = torch.randn(4, 3)
     result = sg.safe_inference(model, x, evaluate=True)
     assert not result.data.requires_grad
-    assert torch.equal(result.data, model[0](x).detach() / (1 + 1e-5) ** 0.5) or result.success
+    assert torch.allclose(result.data, model[0](x).detach(), atol=1e-4), "dropout is off"
     assert [module.training for module in model] == [True, True, False]
     assert torch.is_grad_enabled()
     sg.safe_inference(model, torch.randn(4, 9), evaluate=True)

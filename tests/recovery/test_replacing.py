@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import seismograd as sg
 from seismograd.optimize.models import optimized
 
-Pair = namedtuple("Pair", "value other")  # noqa: PYI024
+Pair = namedtuple("Pair", "value other")
 
 
 class Bad(nn.Module):
@@ -34,10 +34,10 @@ X = torch.tensor([[1.0, -1.0, 0.0, 2.0]])
 
 def test_values_are_replaced_counted_and_told() -> None:
     model, events = network(), []
-    with pytest.warns(RuntimeWarning, match="0, call 0: 1 NaN and 1 Inf of 4 values were replaced by 0"):
-        with sg.replace_nonfinite(model, record=events.append) as replaced:
+    with sg.replace_nonfinite(model, record=events.append) as replaced:
+        with pytest.warns(RuntimeWarning, match="0, call 0: 1 NaN and 1 Inf of 4 values were replaced by 0"):
             output = model(X)
-            model(X)
+        model(X)  # and no second warning
     assert torch.isfinite(output).all()
     assert replaced.counts == {"0": 4}
     assert replaced.total == 4
@@ -133,6 +133,6 @@ def test_mistakes_are_told() -> None:
     model = network()
     with pytest.raises(ValueError, match="value is nan"):
         sg.replace_nonfinite(model, float("nan"))
-    with pytest.raises(ValueError, match="'head' , which is no module|'head', which is no module"):
+    with pytest.raises(ValueError, match="'head', which is no module"):
         sg.replace_nonfinite(model, modules=["head"])
     assert not any(module._forward_hooks for module in model.modules())

@@ -34,7 +34,7 @@ class InferenceResult:
     error_message: str | None = None
     attempts: int = 1
     batch_size: int | None = None
-    """The samples in the largest part that was computed at once in the end; `None` where there is no batch."""
+    """How many samples were computed at once, at most, in the end; `None` where there is no batch."""
     history: tuple[str, ...] = ()
     """What each attempt that failed met, and what was done about it."""
     notes: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class _Inference:
         wait = 0.0
         if exhausted:
             free_memory()
-            what = f"{message}: memory was freed, and the batch is cut into parts of {size}"
+            what = f"{message}: memory was freed, and the batch is cut into parts of at most {size}"
         else:
             wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (self.attempts - 1))
             what = f"{message}: once more after {wait:.2g} s"
@@ -150,6 +150,7 @@ class _Inference:
             except CannotJoinError as error:
                 return self._failed(f"the batch did not fit at once, and {error}", size)
             self.notes += _mixing(self.model)
+            size = max(count for _, count in parts)
         return InferenceResult(True, data, None, self.attempts, size, tuple(self.history), tuple(self.notes))
 
     def _failed(self, message: str, size: int | None = None) -> InferenceResult:
@@ -175,20 +176,25 @@ def _batch_of(given: Any) -> int | None:
 
 
 def _parts(given: Any, batch: int | None, at: int, size: int | None) -> Iterator[tuple[Any, int]]:
-    """What is left of a batch in parts; the whole in one. Every other part has one sample less, so that the dimension
-    of an output that belongs to the samples shows."""
+    """What is left of a batch in parts of at most this size; the whole in one."""
     if batch is None or size is None or (at == 0 and size == batch):
         yield given, batch or 0
         return
-    shorter = False
-    while at < batch:
-        count = min(batch - at, max(1, size - shorter))
+    for count in _counts(batch - at, size):
 
         def cut(tensor: Tensor, first: int = at, last: int = at + count) -> Tensor:
             return tensor[first:last] if tensor.ndim and tensor.shape[0] == batch else tensor
 
         yield mapped(given, cut), count
-        at, shorter = at + count, not shorter
+        at += count
+
+
+def _counts(samples: int, size: int) -> list[int]:
+    """Parts that are about equal, and not quite: so it shows which dimension of an output belongs to the samples."""
+    number = -(-samples // size)
+    if samples % number == 0 and samples // (number + 1) > 1:
+        number += 1
+    return [samples // number + (at < samples % number) for at in range(number)]
 
 
 def joined(outputs: list[Any], counts: list[int]) -> Any:
