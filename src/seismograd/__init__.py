@@ -36,6 +36,7 @@ _HOME = {
     "Where": "records",
     "check_initialization": "stats.arrays",
     "clip_gradients": "stats.arrays",
+    "create_enhanced_training_optimizer": "optimize.trainer",
     "create_pytorch_debugger": "debugger.sessions",
     "create_training_logger": "logger",
     "debug_context": "debugger.sessions",
@@ -85,6 +86,7 @@ __all__ = [
     "__version__",
     "check_initialization",
     "clip_gradients",
+    "create_enhanced_training_optimizer",
     "create_pytorch_debugger",
     "create_training_logger",
     "debug_context",
@@ -120,6 +122,7 @@ if TYPE_CHECKING:
     from seismograd.history import EarlyStopping, TrainingHistory
     from seismograd.learning_rate import LearningRateFinder
     from seismograd.logger import LogLevel, TrainingLogger, TrainingPhase, create_training_logger
+    from seismograd.optimize.trainer import create_enhanced_training_optimizer
     from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
     from seismograd.replay.again import replay
