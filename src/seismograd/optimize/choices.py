@@ -51,7 +51,7 @@ def the_scheduler(optimizer: Optimizer, asked: Any, per: str) -> tuple[Any, Lite
     """The one that was given, or made over the optimizer, and when it steps."""
     if per not in ("step", "epoch"):
         raise ValueError(f"schedule_per is {per!r}: use 'step' or 'epoch'")
-    made = asked(optimizer) if callable(asked) and not hasattr(asked, "state_dict") else asked
+    made = asked(optimizer) if isinstance(asked, type) or (callable(asked) and not hasattr(asked, "step")) else asked
     if made is not None and not (hasattr(made, "step") and hasattr(made, "state_dict")):
         raise TypeError(f"scheduler is {made!r}: it takes a scheduler of torch's, or a function of the optimizer")
     if isinstance(made, ReduceLROnPlateau) and per == "step":

@@ -98,7 +98,7 @@ class Trainer:
         self.scheduler, self.schedule_per = choices.the_scheduler(self.optimizer, scheduler, schedule_per)
         self.max_epochs = choices.at_least_one("max_epochs", max_epochs)
         self.accumulation_steps = choices.at_least_one("accumulation_steps", accumulation_steps)
-        self.save_every = save_every and choices.at_least_one("save_every", save_every)
+        self.save_every = None if save_every is None else choices.at_least_one("save_every", save_every)
         self.gradient_clip = None if gradient_clip is None else choices.positive("gradient_clip", gradient_clip)
         self.device = next((one.device for one in model.parameters()), torch.device("cpu"))
         self.dtype = choices.narrow_dtype(amp, self.device)
