@@ -26,8 +26,9 @@ _EVERY = 0.1
 class Bar:
     """One line that is drawn again as the training goes on; no thread draws it. `wanted`: by default, on a terminal."""
 
-    def __init__(self, console: Console, wanted: bool | None, epochs: int, steps: int | None) -> None:
+    def __init__(self, console: Console, wanted: bool | None, epochs: int, steps: int | None, done: int = 0) -> None:
         self._epochs, self._drawn = epochs, 0.0
+        self._last: tuple[Course, Tensor, float] | None = None
         shown = console.is_terminal and not endings.supervised if wanted is None else wanted
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -40,7 +41,7 @@ class Bar:
             redirect_stdout=False,  # stdout is the script's own
             disable=not shown,
         )
-        self._task = self._progress.add_task("epoch 1", total=steps, figures="")
+        self._task = self._progress.add_task("epoch 1", total=steps, completed=done, figures="")
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -49,10 +50,14 @@ class Bar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._last is not None:
+            self._drawn = 0.0
+            self.show(*self._last)
         self._progress.stop()
 
     def show(self, course: Course, loss: Tensor, lr: float) -> None:
         """Draws the line, unless it was drawn a moment ago."""
+        self._last = course, loss, lr
         if self._progress.disable or monotonic() - self._drawn < _EVERY:
             return
         self._progress.update(

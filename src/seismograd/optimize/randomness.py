@@ -39,16 +39,16 @@ def restore(states: Mapping[str, Any], own: Sequence[Any]) -> None:
 
 
 def held_by(modules: Iterable[Any], *loaders: Any) -> list[Any]:
-    """The generators that modules hold, and loaders with all that is in them: samplers and data sets."""
+    """The generators that modules hold, and loaders with what is in them."""
     found = generators_of([*modules, *(part for loader in loaders for part in _parts(loader))])
     return list({id(one): one for one in found}.values())
 
 
 def _parts(loader: Any, depth: int = 0) -> list[Any]:
-    """A loader, its samplers and data sets, and those inside of them."""
+    """A loader, its samplers, data sets and transforms, and those inside of them."""
     if not hasattr(loader, "__dict__") or depth > _DEEPEST:
         return []
-    inside = [vars(loader).get(name) for name in ("dataset", "sampler", "batch_sampler")]
+    inside = [vars(loader).get(name) for name in _INSIDE]
     several = vars(loader).get("datasets")
     if isinstance(several, (list, tuple)):
         inside += several
@@ -56,3 +56,4 @@ def _parts(loader: Any, depth: int = 0) -> list[Any]:
 
 
 _DEEPEST = 5
+_INSIDE = ("dataset", "sampler", "batch_sampler", "collate_fn", "transform", "target_transform")

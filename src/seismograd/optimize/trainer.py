@@ -257,7 +257,8 @@ class Trainer:
                     profile = stack.enter_context(Profile(folder))
                 if resumed:
                     self._note("resumed", resumed)
-                bar = stack.enter_context(Bar(console, self._progress, self.max_epochs, self._steps_in_all()))
+                total, done = self._steps_in_all(), self.course.step
+                bar = stack.enter_context(Bar(console, self._progress, self.max_epochs, total, done))
                 steps = self._steps(bar)
                 stack.callback(steps.close)
                 try:
