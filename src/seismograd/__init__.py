@@ -23,6 +23,7 @@ _HOME = {
     "InputGuard": "guard",
     "LearningRateFinder": "learning_rate",
     "LogLevel": "logger",
+    "OptimizationMode": "optimize.modes",
     "PyTorchDebugger": "debugger.desk",
     "Reading": "records",
     "Run": "store.run",
@@ -47,11 +48,16 @@ _HOME = {
     "end_step": "steps",
     "get_step_profiler": "steps",
     "monitor_resources": "guard",
+    "optimize_model": "optimize.decorating",
     "plot_gradients": "reports.figures",
     "preflight": "preflight",
+    "recovery_strategy": "recovery.errors",
     "register_anomaly_hook": "steps",
+    "register_recovery": "recovery.errors",
+    "replace_nonfinite": "recovery.replacing",
     "replay": "replay",
     "runs": "store.store",
+    "safe_inference": "recovery.inference",
     "validate_model_input": "guard",
     "watch": "training",
 }
@@ -72,6 +78,7 @@ __all__ = [
     "InputGuard",
     "LearningRateFinder",
     "LogLevel",
+    "OptimizationMode",
     "PyTorchDebugger",
     "Reading",
     "Run",
@@ -97,11 +104,16 @@ __all__ = [
     "end_step",
     "get_step_profiler",
     "monitor_resources",
+    "optimize_model",
     "plot_gradients",
     "preflight",
+    "recovery_strategy",
     "register_anomaly_hook",
+    "register_recovery",
+    "replace_nonfinite",
     "replay",
     "runs",
+    "safe_inference",
     "validate_model_input",
     "watch",
 ]
@@ -122,9 +134,14 @@ if TYPE_CHECKING:
     from seismograd.history import EarlyStopping, TrainingHistory
     from seismograd.learning_rate import LearningRateFinder
     from seismograd.logger import LogLevel, TrainingLogger, TrainingPhase, create_training_logger
+    from seismograd.optimize.decorating import optimize_model
+    from seismograd.optimize.modes import OptimizationMode
     from seismograd.optimize.trainer import create_enhanced_training_optimizer
     from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
+    from seismograd.recovery.errors import recovery_strategy, register_recovery
+    from seismograd.recovery.inference import safe_inference
+    from seismograd.recovery.replacing import replace_nonfinite
     from seismograd.replay.again import replay
     from seismograd.reports.figures import plot_gradients
     from seismograd.stats.arrays import GradientStats, check_initialization, clip_gradients

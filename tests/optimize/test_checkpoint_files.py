@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from seismograd.optimize import checkpoint_files
-from seismograd.optimize.checkpoint_files import SCHEMA, CheckpointError, Checkpoints, read
+from seismograd.optimize.checkpoint_files import SCHEMA, CheckpointError, CheckpointFolder, read
 
 from .trainings import StopAfter, everything, same, trainer
 
@@ -34,7 +34,7 @@ def whole(read_back: dict[str, Any]) -> int:
 
 
 def test_the_last_the_one_before_and_the_best(tmp_path: Path) -> None:
-    files = Checkpoints(tmp_path / "new" / "folder")
+    files = CheckpointFolder(tmp_path / "new" / "folder")
     assert not files
     for number in range(4):
         files.write(state(number), best=number == 1)
@@ -53,7 +53,7 @@ def test_on_a_file_system_without_links(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("where", ["save", "fsync", "replace"])
 def test_a_write_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
-    files = Checkpoints(tmp_path)
+    files = CheckpointFolder(tmp_path)
     files.write(state(0), best=True)
     files.write(state(1))
 
@@ -79,7 +79,7 @@ def test_a_write_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_killed_at_any_moment_of_writing(tmp_path: Path) -> None:
     """Twenty times: there always is a whole last one, and it never gets older."""
-    files, newest = Checkpoints(tmp_path), 0
+    files, newest = CheckpointFolder(tmp_path), 0
     files.write(state(0), best=True)
     chance = random.Random(0)
     for _ in range(20):
@@ -103,7 +103,7 @@ def test_killed_at_any_moment_of_writing(tmp_path: Path) -> None:
 
 
 def test_a_damaged_one_is_noticed_and_the_one_before_is_taken(tmp_path: Path) -> None:
-    files = Checkpoints(tmp_path)
+    files = CheckpointFolder(tmp_path)
     files.write(state(0))
     files.write(state(1))
     sound = files.last.read_bytes()
@@ -160,7 +160,7 @@ def test_what_could_only_be_pickled_is_named_before_the_first_step(tmp_path: Pat
 
 
 def test_numbers_of_numpy_are_saved_as_numbers(tmp_path: Path) -> None:
-    files = Checkpoints(tmp_path)
+    files = CheckpointFolder(tmp_path)
     files.write({"one": np.float64(0.5), "many": (np.int64(3), [np.bool_(True)])})
     found = read(files.last)
     assert (found["one"], found["many"]) == (0.5, (3, [True]))

@@ -237,6 +237,22 @@ def test_ctrl_c_finishes_the_step_saves_and_returns_what_there_is(tmp_path: Path
     same(everything(second), whole(tmp_path / "one"))
 
 
+def test_ctrl_c_under_asyncio_cancels_saves_and_gets_through(tmp_path: Path) -> None:
+    first = trainer(checkpoint_dir=tmp_path / "two")
+    first.loss_fn = pressing(lambda: first.course.step == 8, lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(first.train())
+    assert (first.results["stopped"], first.results["steps"]) == ("cancelled", 9)
+    second = trainer(checkpoint_dir=tmp_path / "two", resume=True)
+    second.train_sync()
+    same(everything(second), whole(tmp_path / "one"))
+
+
+def test_watched_it_is_the_same_too(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"enable_pytorch_debugging": True, "debug_mode": True, "strict": True}
+    same(interrupted(tmp_path / "two", 8, **options), whole(tmp_path / "one"))
+
+
 def test_a_second_ctrl_c_gets_through_and_nothing_half_done_is_saved(tmp_path: Path) -> None:
     def twice() -> None:
         signal.raise_signal(signal.SIGINT)

@@ -1,1 +1,1 @@
-"""Faster with proof, and a training loop that survives: modes, their comparison, the trainer."""
+"""Faster with proof, and a training loop that survives: modes over the same weights, their comparison, the trainer."""

@@ -62,7 +62,7 @@ class Bar:
             return
         self._progress.update(
             self._task,
-            description=f"epoch {course.epoch + 1}/{self._epochs}",
+            description=f"epoch {min(course.epoch + 1, self._epochs)}/{self._epochs}",
             completed=course.step,
             figures=f"loss {number(float(loss))}  lr {number(lr)}",
             refresh=True,

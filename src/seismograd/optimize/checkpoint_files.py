@@ -30,7 +30,7 @@ class CheckpointError(ValueError):
     """A checkpoint cannot be used; the message says which, why, and what to do."""
 
 
-class Checkpoints:
+class CheckpointFolder:
     """The checkpoints of one run in its folder: `last.pt`, the one before it (`previous.pt`), and `best.pt`.
 
     A new one is written beside them and takes its place when all of it is on the disk. Files are never changed, only

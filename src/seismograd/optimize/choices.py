@@ -14,7 +14,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from seismograd.optimize.checkpoint_files import CheckpointError, Checkpoints
+from seismograd.optimize.autocasting import narrow_dtype
+from seismograd.optimize.checkpoint_files import CheckpointError, CheckpointFolder
 from seismograd.quiet_rich import Console
 from seismograd.records import Finding, Severity
 from seismograd.sinks import Console as Shown
@@ -59,17 +60,14 @@ def the_scheduler(optimizer: Optimizer, asked: Any, per: str) -> tuple[Any, Lite
     return made, "step" if per == "step" else "epoch"
 
 
-def narrow_dtype(amp: Any, device: torch.device) -> torch.dtype | None:
+def autocast_dtype(amp: Any, device: torch.device) -> torch.dtype | None:
     """What autocast computes in; `None` where it is off."""
     if amp is False or amp is None:
         return None
-    if amp is True:
-        lacks = device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False)
-        return torch.float16 if lacks else torch.bfloat16
-    dtype = _NARROW.get(str(amp).removeprefix("torch."))
-    if dtype is None:
+    asked = None if amp is True else _NARROW.get(str(amp).removeprefix("torch."))
+    if asked is None and amp is not True:
         raise ValueError(f"amp is {amp!r}: use True, False, 'bf16' or 'fp16'")
-    return dtype
+    return narrow_dtype(device, asked)
 
 
 _NARROW = {
@@ -78,13 +76,13 @@ _NARROW = {
 }
 
 
-def where_to_go_on(resume: Any, checkpoints: Checkpoints | None) -> Checkpoints | Path | None:
+def where_to_go_on(resume: Any, checkpoints: CheckpointFolder | None) -> CheckpointFolder | Path | None:
     """What a run goes on from: the newest in a folder, one file, or nothing."""
     if isinstance(resume, (str, os.PathLike)) and resume != "auto":
         path = Path(resume)
         if not path.exists():
             raise CheckpointError(f"resume is {str(resume)!r}, and there is no such file or folder")
-        return Checkpoints(path) if path.is_dir() else path
+        return CheckpointFolder(path) if path.is_dir() else path
     if resume not in (True, False, "auto"):
         raise ValueError(f"resume is {resume!r}: use True, False, 'auto' or a path")
     if checkpoints is None:

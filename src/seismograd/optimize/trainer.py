@@ -25,8 +25,9 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from seismograd.complaints import complain
 from seismograd.costs import cost
 from seismograd.optimize import choices, saving
+from seismograd.optimize.autocasting import device_of
 from seismograd.optimize.bar import Bar
-from seismograd.optimize.checkpoint_files import Checkpoints, read
+from seismograd.optimize.checkpoint_files import CheckpointFolder, read
 from seismograd.optimize.course import Course, Mean, worst
 from seismograd.optimize.feed import Feed
 from seismograd.optimize.guesses import guessed_loss, samples_in
@@ -100,10 +101,10 @@ class Trainer:
         self.accumulation_steps = choices.at_least_one("accumulation_steps", accumulation_steps)
         self.save_every = None if save_every is None else choices.at_least_one("save_every", save_every)
         self.gradient_clip = None if gradient_clip is None else choices.positive("gradient_clip", gradient_clip)
-        self.device = next((one.device for one in model.parameters()), torch.device("cpu"))
-        self.dtype = choices.narrow_dtype(amp, self.device)
+        self.device = device_of(model)
+        self.dtype = choices.autocast_dtype(amp, self.device)
         self.scaler = GradScaler(self.device.type, enabled=self.dtype is torch.float16)
-        self.checkpoints = None if checkpoint_dir is None else Checkpoints(checkpoint_dir)
+        self.checkpoints = None if checkpoint_dir is None else CheckpointFolder(checkpoint_dir)
         self.course = Course(self.device, patience, min_delta)
         self.watch: TrainingDebugger | None = None
         self.results: dict[str, Any] = {}
@@ -279,7 +280,7 @@ class Trainer:
         self.course.began = perf_counter()
         if not self.model.training:  # parts that are in evaluation mode on purpose stay so
             self.model.train()
-        if isinstance(self._from, Checkpoints):
+        if isinstance(self._from, CheckpointFolder):
             return saving.go_on(self, *self._from.newest())
         if self._from is not None:
             return saving.go_on(self, self._from, read(self._from))

@@ -1,0 +1,131 @@
+"""What an optimisation brought: bytes kept for backward, and seconds of a step, next to the model as it was."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from seismograd.costs import call
+from seismograd.onlookers.nested import tensors_in
+from seismograd.optimize.metrics import Account
+from seismograd.optimize.models import Optimized, optimized
+from seismograd.optimize.modes import OptimizationMode
+from seismograd.replay.rewind import Rewind
+
+_ROUNDS, _SECONDS = 15, 5.0
+"""So many steps of each are timed, if there is so much time."""
+
+
+def saved_bytes(model: nn.Module, run: Callable[[], Any]) -> int:
+    """The bytes that autograd keeps for backward of what `run` computes, without the model's parameters and buffers.
+
+    Each storage counts once.
+    """
+    known = {_key(one) for one in (*model.parameters(), *model.buffers())}
+    held: dict[int, tuple[int, Tensor]] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        if tensor.layout == torch.strided and _key(tensor) not in known:
+            held[_key(tensor)] = tensor.untyped_storage().nbytes(), tensor  # kept alive: its address is its name
+        return tensor
+
+    with saved_tensors_hooks(note, _same), torch.enable_grad():
+        output = run()
+    total = sum(size for size, _ in held.values())
+    del output
+    return total
+
+
+def measured(
+    model: nn.Module, mode: OptimizationMode | str, sample_input: Any = None, **options: Any
+) -> tuple[nn.Module, Account]:
+    """A model in a mode, and what is known of it: with a sample, what that tells too."""
+    fast = optimized(model, mode, **options)
+    if not isinstance(fast, Optimized):
+        return fast, Account(OptimizationMode.NONE, {"execution_time": 0.0, "speedup_factor": 1.0})
+    if sample_input is not None:
+        measure(fast, sample_input)
+    return fast, fast.account
+
+
+def measure(fast: Optimized, sample_input: Any) -> None:
+    """Fills in what a sample tells: savings, speed-up, how far the outputs are apart. Everything is put back.
+
+    A sample is what the model is called with: a tensor, a tuple of arguments, a dict of keywords.
+    """
+    model, account = fast.original, fast.account
+    with Rewind([model], list(tensors_in(sample_input))):
+        difference = _difference(model, fast, sample_input)
+        account.learn(max_difference=difference)
+        if model.training:
+            before, after = (saved_bytes(model, partial(call, each, sample_input)) for each in (model, fast))
+            account.learn(memory_savings=1 - after / before if before else 0.0)
+        else:
+            account.note("the model is in evaluation mode: what training would save was not measured")
+        times = _interleaved(lambda: _step(model, sample_input), lambda: _step(fast, sample_input))
+        was, now = (statistics.median(each) for each in times)
+        account.learn(speedup_factor=was / now, execution_time=now)
+
+
+def _difference(model: nn.Module, fast: nn.Module, sample: Any) -> float | None:
+    """The largest difference of two outputs, from the same state and random numbers."""
+    outputs = []
+    for each in (model, fast):
+        with Rewind([model]), torch.no_grad():
+            outputs.append(list(tensors_in(call(each, sample))))
+    pairs = list(zip(*outputs, strict=False))
+    if len(outputs[0]) != len(outputs[1]) or any(one.shape != other.shape for one, other in pairs):
+        raise RuntimeError("the optimised model gives another structure than the model: its outputs do not compare")
+    largest = [
+        float((one.double() - other.double()).abs().max())
+        for one, other in pairs
+        if one.numel() and (one.is_floating_point() or one.dtype == other.dtype)
+    ]
+    return max(largest, default=None)
+
+
+def _step(model: nn.Module, sample: Any) -> None:
+    """A forward pass, and in training a backward pass of the sum of what it gave. Gradients are its own."""
+    for parameter in model.parameters():
+        parameter.grad = None
+    outputs = [one for one in tensors_in(call(model, sample)) if one.is_floating_point() and one.requires_grad]
+    if outputs and model.training:
+        torch.autograd.backward([one.float().sum() for one in outputs])
+
+
+def _interleaved(*runs: Callable[[], None]) -> list[list[float]]:
+    """Seconds of each, taken in turns so that a slow moment meets all of them."""
+    for run in runs:
+        run()  # what is done once: compiling, allocating
+    times: list[list[float]] = [[] for _ in runs]
+    ends = perf_counter() + _SECONDS
+    for round_ in range(_ROUNDS):
+        for at in range(len(runs)):
+            which = (at + round_) % len(runs)
+            began = perf_counter()
+            runs[which]()
+            _wait()
+            times[which].append(perf_counter() - began)
+        if perf_counter() > ends:
+            break
+    return times
+
+
+def _wait() -> None:
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+
+
+def _key(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else id(tensor)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
