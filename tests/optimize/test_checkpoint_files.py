@@ -77,6 +77,22 @@ def test_a_write_that_fails_loses_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert whole(files.newest()[1]) == 3
 
 
+def test_killed_when_the_best_was_named_and_the_last_was_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that is left is one with the best: the next write must not go into it."""
+    files = CheckpointFolder(tmp_path)
+    files.write(state(0), best=True)
+    os.link(files.best, tmp_path / ".new.pt")
+
+    def half(_state: Any, file: Any) -> None:
+        file.write(b"PK half of it")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(KeyboardInterrupt):
+        files.write(state(1))
+    assert whole(read(files.best)) == whole(read(files.last)) == 0
+
+
 def test_killed_at_any_moment_of_writing(tmp_path: Path) -> None:
     """Twenty times: there always is a whole last one, and it never gets older."""
     files, newest = CheckpointFolder(tmp_path), 0

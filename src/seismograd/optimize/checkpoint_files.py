@@ -49,8 +49,9 @@ class CheckpointFolder:
         """Keeps the state as the last one, and as the best if it is."""
         self.folder.mkdir(parents=True, exist_ok=True)
         new = self.folder / ".new.pt"
+        new.unlink(missing_ok=True)  # left by a process that died, it may be one file with the best: not to write into
         try:
-            with new.open("wb") as file:
+            with new.open("xb") as file:
                 torch.save({"format": _FORMAT, "schema": SCHEMA, **_plain(state)}, file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -62,7 +63,7 @@ class CheckpointFolder:
             _sync(self.folder)
         finally:
             with suppress(OSError):
-                new.unlink()
+                new.unlink(missing_ok=True)
 
     def newest(self) -> tuple[Path, dict[str, Any]]:
         """The last checkpoint, or the one before if that one is damaged, which is told."""
@@ -145,8 +146,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.
 def _share(path: Path, other: Path) -> None:
     """Gives a file a second name, at once, in the place of what has it."""
     new = other.with_name(f".{other.name}")
-    with suppress(FileNotFoundError):
-        new.unlink()
+    new.unlink(missing_ok=True)
     try:
         os.link(path, new)
     except OSError:  # a file system without links
