@@ -37,6 +37,7 @@ _HOME = {
     "Where": "records",
     "check_initialization": "stats.arrays",
     "clip_gradients": "stats.arrays",
+    "create_enhanced_training_optimizer": "optimize.trainer",
     "create_pytorch_debugger": "debugger.sessions",
     "create_training_logger": "logger",
     "debug_context": "debugger.sessions",
@@ -92,6 +93,7 @@ __all__ = [
     "__version__",
     "check_initialization",
     "clip_gradients",
+    "create_enhanced_training_optimizer",
     "create_pytorch_debugger",
     "create_training_logger",
     "debug_context",
@@ -134,6 +136,7 @@ if TYPE_CHECKING:
     from seismograd.logger import LogLevel, TrainingLogger, TrainingPhase, create_training_logger
     from seismograd.optimize.decorating import optimize_model
     from seismograd.optimize.modes import OptimizationMode
+    from seismograd.optimize.trainer import create_enhanced_training_optimizer
     from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
     from seismograd.recovery.errors import recovery_strategy, register_recovery

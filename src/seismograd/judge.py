@@ -223,10 +223,14 @@ def spreads(cause: Finding, effect: Finding) -> bool:
     return cause is not effect and cause.id.startswith("nonfinite-") and effect.id.startswith("nonfinite-")
 
 
+STATUSES = ("healthy", "warning", "critical")
+"""Of a run, by the weight of its worst finding."""
+
+
 def status_of(findings: Iterable[Finding]) -> str:
     """`healthy`, `warning` or `critical`: that of the worst finding."""
     worst = max((finding.severity.weight for finding in findings), default=0)
-    return ("healthy", "warning", "critical")[worst]
+    return STATUSES[worst]
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

@@ -1,1 +1,1 @@
-"""Faster, with proof: modes of optimisation, each over the same weights."""
+"""Faster with proof, and a training loop that survives: modes over the same weights, their comparison, the trainer."""

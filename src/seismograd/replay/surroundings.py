@@ -97,11 +97,11 @@ def differ(one: Any, other: Any) -> bool:
     """Whether two states of NumPy's generator are not the same."""
     if one is None or other is None:
         return one is not other
-    return repr(_numbers(one)) != repr(_numbers(other))
+    return repr(as_lists(one)) != repr(as_lists(other))
 
 
-def _numbers(state: Any) -> Any:
+def as_lists(state: Any) -> Any:
     """The state of a generator of NumPy's without arrays."""
     if isinstance(state, dict):
-        return {name: _numbers(value) for name, value in state.items()}
+        return {name: as_lists(value) for name, value in state.items()}
     return state.tolist() if hasattr(state, "tolist") else state
