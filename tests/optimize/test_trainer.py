@@ -505,3 +505,36 @@ def test_a_seed_makes_two_runs_the_same() -> None:
 
 def test_the_public_name() -> None:
     assert sg.create_enhanced_training_optimizer is Trainer
+
+
+# -- recovery --------------------------------------------------------------------------------------------------------
+
+
+def test_a_poisoned_batch_is_skipped_and_the_rest_learned(tmp_path: Path) -> None:
+    one = trainer(
+        train_loader=poisoned(),
+        val_loader=None,
+        enable_pytorch_debugging=True,
+        recovery={"nonfinite-input": "skip"},
+        checkpoint_dir=tmp_path,
+    )
+    results = one.train_sync()
+    assert results["report"]["summary"]["skipped_steps"] == 3 * sum(x.isnan().any().item() for x, _ in poisoned())
+    assert all(bool(torch.isfinite(p).all()) for p in one.model.parameters())
+    assert results["stopped"] == "finished"
+
+
+def test_a_policy_that_stops_leaves_the_last_checkpoint_and_the_results(tmp_path: Path) -> None:
+    one = trainer(
+        train_loader=poisoned(),
+        val_loader=None,
+        enable_pytorch_debugging=True,
+        recovery={"nonfinite-input": "stop"},
+        checkpoint_dir=tmp_path,
+    )
+    results = asyncio.run(one.train())
+    assert "nonfinite-input" in results["stopped"]
+    assert results["status"] == "critical"
+    assert results["steps"] < len(poisoned())
+    assert (tmp_path / "last.pt").is_file()
+    assert all(bool(torch.isfinite(p).all()) for p in one.model.parameters())

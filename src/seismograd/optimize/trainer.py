@@ -36,6 +36,7 @@ from seismograd.optimize.randomness import held_by, noted, restore
 from seismograd.profiling.session import Profile
 from seismograd.quiet_rich import Console
 from seismograd.records import DebugLevel
+from seismograd.recovery.trouble import TrainingStopped
 from seismograd.replay.numbers import mapped
 from seismograd.training import TrainingDebugger, watch
 
@@ -267,11 +268,14 @@ class Trainer:
                 except asyncio.CancelledError:  # it comes where the task waits, between two steps
                     self._leave(steps, "cancelled")
                     raise
+                except TrainingStopped as error:  # a policy of `recovery`; the last checkpoint is of before
+                    self.stop(str(error))
                 except KeyboardInterrupt:  # it comes anywhere: what is half done is not saved
                     self.stop("interrupted")
                     raise
-                if self._asked:
-                    self._leave(steps, self._asked)
+                else:
+                    if self._asked:
+                        self._leave(steps, self._asked)
         finally:
             self.results = self._result(profile)
 
