@@ -108,11 +108,13 @@ class Judge:
         """What may be beginning at this reading, which was just observed; whether it is will be known later."""
         return [detector.id for detector, checker in self._plan(reading) if getattr(checker, "suspects", False)]
 
-    def tell(self, finding: Finding, evidence: Mapping[str, Any]) -> None:
-        """More is known about a finding that is there."""
+    def recovered(self, finding: Finding, action: str) -> None:
+        """Something was done about a finding that is there."""
         known = self._findings.get(finding.key)
         if known is not None:
-            told = self._findings[finding.key] = replace(known, evidence={**known.evidence, **evidence})
+            done = dict(known.evidence.get("recovery") or {})
+            done[action] = done.get(action, 0) + 1
+            told = self._findings[finding.key] = replace(known, evidence={**known.evidence, "recovery": done})
             if self._on_change:
                 self._on_change(told)
 

@@ -517,7 +517,7 @@ class TrainingDebugger:
         self.recovery = Recovery(
             plan,
             note=self._note_recovery,
-            tell=lambda finding, done: self._judge.tell(finding, {"recovery": dict(done)}),
+            tell=self._judge.recovered,
             take=self._take,
             fail=self._failed,
             keep=self._keep_batch,

@@ -456,7 +456,9 @@ def test_it_is_said_on_the_terminal_and_in_the_log(
             optimizer.zero_grad()
             loss_of(model, BAD if step % 2 else X).backward()
             optimizer.step()
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("recovery: ")]
+    shown = capsys.readouterr().err
+    assert "= recovery: the update was skipped 30 times" in shown
+    lines = [line for line in shown.splitlines() if line.startswith("recovery: ")]
     assert lines[0] == "recovery: step 1: nonfinite-input: the update was skipped"
     assert len(lines) == 6, "the 1st, 2nd, 3rd, 4th, 8th and 16th"
     assert lines[-1].endswith("(16 times by now)")

@@ -16,8 +16,6 @@ class Climb:
     def __init__(self, ladder: Ladder) -> None:
         self.ladder = ladder
         self.rung = 0
-        self.acted = 0
-        """How often it has acted, in all."""
         self._steps: deque[int] = deque(maxlen=4096)  # of the present policy
         self._in_a_row = 0
         self._suspicions, self._suspected = 0, -2
@@ -66,7 +64,6 @@ class Climb:
         in_a_row = step <= self._newest + 1
         if step != self._newest:
             self._in_a_row = self._in_a_row + 1 if in_a_row else 1
-            self.acted += 1
             if not suspected and not protects:
                 self._steps.append(step)
         self._newest = step

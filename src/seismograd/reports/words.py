@@ -18,7 +18,7 @@ _LONGEST = 100
 SHORT = 30.0
 """Seconds: in a shorter run the watch lives off its grace, and its share of the time says nothing about longer ones."""
 
-_TOLD_ELSEWHERE = {"because", "run", "series"}
+_TOLD_ELSEWHERE = {"because", "recovery", "run", "series"}
 
 
 def seconds_of(run: Mapping[str, Any]) -> float:
@@ -101,6 +101,9 @@ def remarks(finding: Finding, brief: bool = False) -> Iterable[tuple[str, str]]:
     evidence = finding.evidence
     if evidence.get("because") is not None:
         yield "because", str(evidence["because"])
+    if isinstance(evidence.get("recovery"), Mapping):
+        done = [f"{_DONE.get(action, action)} {_times(times)}" for action, times in evidence["recovery"].items()]
+        yield "recovery", ", ".join(done)
     if brief or "origin" not in evidence:
         return
     if evidence.get("first_bad"):
@@ -117,6 +120,21 @@ def remarks(finding: Finding, brief: bool = False) -> Iterable[tuple[str, str]]:
     if evidence.get("capture"):
         run = folders.named(PurePath(str(evidence["capture"])).parent)
         yield "saved", f"seismograd replay {run} --model FILE.py:CLASS"
+
+
+_DONE = {
+    "continue": "the training was let go on",
+    "skip": "the update was skipped",
+    "clip": "the gradient was clipped",
+    "lower-lr": "the learning rate was lowered",
+    "rollback": "the training went back",
+    "stop": "the training was stopped",
+}
+"""What a policy did, in words."""
+
+
+def _times(times: Any) -> str:
+    return "once" if times == 1 else f"{times} times"
 
 
 def describe_evidence(evidence: Mapping[str, Any]) -> str:
