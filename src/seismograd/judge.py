@@ -108,13 +108,13 @@ class Judge:
         """What may be beginning at this reading, which was just observed; whether it is will be known later."""
         return [detector.id for detector, checker in self._plan(reading) if getattr(checker, "suspects", False)]
 
-    def recovered(self, finding: Finding, action: str) -> None:
-        """Something was done about a finding that is there."""
-        known = self._findings.get(finding.key)
-        if known is not None:
+    def recovered(self, ids: Iterable[str], action: str) -> None:
+        """Something was done about findings that are there."""
+        for key in [key for key in self._findings if key[0] in set(ids)]:
+            known = self._findings[key]
             done = dict(known.evidence.get("recovery") or {})
             done[action] = done.get(action, 0) + 1
-            told = self._findings[finding.key] = replace(known, evidence={**known.evidence, "recovery": done})
+            told = self._findings[key] = replace(known, evidence={**known.evidence, "recovery": done})
             if self._on_change:
                 self._on_change(told)
 

@@ -53,7 +53,7 @@ class Recovery:
         plan: Plan,
         *,
         note: Callable[[str, str, dict[str, Any]], None],
-        tell: Callable[[Finding, str], None],
+        tell: Callable[[Sequence[str], str], None],
         take: Callable[[Reading], object],
         fail: Callable[[str, Exception], None],
         keep: Callable[[Reading], str | None],
@@ -404,8 +404,7 @@ class Recovery:
         doubt = "may be " if trouble.suspected else ""
         cause = f" (from {trouble.ids[0]})" if trouble.ids and trouble.ids[0] != root else ""
         self._note("recovery", f"step {step}: {doubt}{root}{cause}: {text}", {**data, "counts": counts})
-        for finding in trouble.findings:
-            self._tell(finding, action)
+        self._tell(trouble.ids, action)
         if action != "continue":
             told = "skip" if action == "rollback" and (after or {}).get("step") == step else action
             facts = {"action": told, "rung": climb.rung, "key": climb.ladder.key, "finding": root}
