@@ -1,0 +1,381 @@
+"""`tune`: tries what may make a training faster, one knob after the other and then together, and proves it."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from seismograd import patches
+from seismograd.attach import check_models, check_optimizers
+from seismograd.learning_rate import put_back
+from seismograd.optimize.knobs import Knob, Variant, given, knobs_for
+from seismograd.optimize.measuring import LEAST, Interval, Lane, compare, memory_measure, peak_memory, speedup
+from seismograd.optimize.parity import PASSES, Parity, Reference
+from seismograd.optimize.search_progress import Clock
+from seismograd.optimize.setups import Bench, kept, settings_put_back
+from seismograd.optimize.tuned import (
+    CHANGES,
+    FAILED,
+    FASTER,
+    NOT_TRIED,
+    RECOMMENDED,
+    SAME,
+    SLOWER,
+    UNSURE,
+    Outcome,
+    Tuning,
+)
+from seismograd.preflight.flight import quietly
+from seismograd.replay.rewind import Rewind
+
+_TIME_UP = "the time was up"
+_OWN_CAVEAT = "another batch size is another training: tune its learning rate before you use it"
+_MOST_VERIFIED = 3
+
+
+def tune(
+    model: nn.Module,
+    batches: Iterable[Any],
+    loss_fn: Callable[..., Any] | None = None,
+    optimizer: Optimizer | None = None,
+    *,
+    seconds: float = 60.0,
+    variants: Any = None,
+    knobs: Iterable[str] | None = None,
+) -> Tuning:
+    """Finds what makes this training faster and leaves what it learns as it is, in about `seconds`.
+
+    - `batches`: a `DataLoader`, whose settings are tried too, or any other iterable of what the loop gets; a few are
+      taken. How they go with `loss_fn` is as `seismograd.costs.cost` has it.
+    - `optimizer`: its kind and settings are kept; SGD if left out.
+    - `variants`: more ways to try: a dict of functions by name, each of which changes the `Setup` that it is given.
+    - `knobs`: only these of ours, by name or kind: `["amp", "threads"]`; `[]` for none.
+
+    Every variant gets copies of everything, begins with the same weights, random numbers and batches, and takes turns
+    with the baseline. One is recommended only if it was faster beyond the noise twice, the second time on its own, and
+    if outputs, gradients and a short loss curve are right. The result has `recommended`, `code`, `outcomes`, `plot()`
+    and `to_dict()`; printed, it is a table. Ctrl-C ends it with what is known by then. Afterwards everything of yours
+    is as it was.
+    """
+    found = _checked(model, loss_fn, optimizer, seconds)
+    own = given(variants)
+    with Clock(seconds) as clock, ExitStack() as stack:
+        if patches.listeners():
+            stack.enter_context(patches.apart())
+        stack.enter_context(quietly())
+        stack.enter_context(settings_put_back())
+        stack.enter_context(Rewind([one for one in (model, loss_fn) if isinstance(one, nn.Module)]))
+        stack.enter_context(put_back(model, found, loss_fn, batches))
+        loader = batches if isinstance(batches, DataLoader) else None
+        clock.show("taking batches")
+        bench = Bench(model, loss_fn, found, kept(batches, 0.1 * seconds), loader)
+        bench.check()
+        ours, missing = knobs_for(bench)
+        if knobs is not None:
+            ours, missing = _chosen(ours, missing, knobs), {}
+        tuning = Tuning(
+            memory_measure=memory_measure(bench.device),
+            limit=seconds,
+            device=str(bench.device),
+            threads=torch.get_num_threads(),
+        )
+        search = _Search(bench, clock, tuning, [*own, *ours])
+        try:
+            search.run()
+        except KeyboardInterrupt:
+            tuning.stopped = "stopped by Ctrl-C"
+        search.finish(missing)
+        tuning.seconds = clock.passed
+    return tuning
+
+
+class _Search:
+    """One search: the knobs by themselves, then together, then the winner once more from the start."""
+
+    def __init__(self, bench: Bench, clock: Clock, tuning: Tuning, knobs: list[Knob]) -> None:
+        self.bench, self.clock, self.tuning, self.knobs = bench, clock, tuning, knobs
+        self.tried: dict[tuple[Knob, ...], Outcome] = {}
+        self.baselines: dict[bool, Lane] = {}
+        self.base_memory = 0
+        self.reference: Reference | None = None
+
+    def run(self) -> None:
+        tuning, clock = self.tuning, self.clock
+        clock.show("the baseline")
+        lane = self._baseline(loads=False)
+        self.base_memory = peak_memory(lane.setup)
+        tuning.outcomes = [
+            Outcome("baseline", "", execution_time=lane.seconds, memory=self.base_memory, speedup=None),
+        ]
+        clock.show("the baseline in float64 and with other seeds")
+        self.reference = reference = self._reference(lane.seconds)
+        tuning.reference = reference.kind
+        tuning.curves = {
+            reference.kind: reference.exact.curve,
+            "baseline": reference.plain.curve,
+            **{f"seed {at}": trace.curve for at, trace in enumerate(reference.seeds, 1)},
+        }
+        clock.show("the baseline against itself")
+        again = self._lane(Variant(), loads=False)
+        tuning.noise = speedup(self._compared([lane, again], clock.share(0.05)), 0, 1)
+        del again
+        for at, knob in enumerate(self.knobs):
+            if clock.left <= 0 or (knob.compiles and clock.left < 0.15 * clock.limit):
+                continue
+            clock.show(knob.name)
+            self._try(Variant((knob,)), clock.left * 0.75 / (len(self.knobs) - at))
+        best = self._together()
+        if best is not None:
+            self._verify(best)
+
+    # -- one variant ---------------------------------------------------------------------------------------------
+
+    def _try(self, variant: Variant, quota: float) -> Outcome:
+        """Measures a variant against the baseline. Whatever it raises is its result."""
+        outcome = Outcome(
+            variant.name,
+            FAILED,
+            tuple(knob.name for knob in variant.knobs),
+            amp_enabled=any(kind == "amp" for kind in variant.kinds),
+            code=variant.code,
+        )
+        self.tried[variant.knobs] = outcome
+        until = self.clock.now + quota
+        try:
+            base = self._baseline(loads=variant.loads)
+            lane = self._lane(variant)
+            outcome.execution_time = lane.seconds
+            outcome.memory = peak_memory(lane.setup)
+            outcome.memory_savings = 1 - outcome.memory / self.base_memory if self.base_memory else 0.0
+            if variant.compiles:
+                outcome.compile_time = lane.compile_seconds
+            slow = lane.seconds > 2 * base.seconds and not variant.loads
+            rounds = self._compared([base, lane], until, most=LEAST if slow else None)
+            outcome.speedup = speedup(rounds, 0, 1)
+            outcome.pays_off_after = _pays_off(base, outcome)
+            del lane
+            outcome.parity = self._parity(variant)
+            if variant.merged > 1:
+                outcome.note = _OWN_CAVEAT
+        except Exception as error:
+            outcome.error = in_words(error)
+        outcome.verdict = self._verdict(outcome)
+        _clean(self.bench.device)
+        return outcome
+
+    def _verdict(self, outcome: Outcome) -> str:
+        speed, parity = outcome.speedup, outcome.parity
+        if outcome.error is not None or speed is None or parity is None:
+            return FAILED
+        if not parity.ok:
+            return CHANGES
+        if not speed.sure:
+            return UNSURE
+        if speed.high < 1.0:
+            return SLOWER
+        return FASTER if speed.low > self._bar else SAME
+
+    @property
+    def _bar(self) -> float:
+        """What has to be beaten: 1, and what the baseline seems to win against itself."""
+        noise = self.tuning.noise
+        return 1.0 if noise is None else max(1.0, noise.middle, 1 / noise.middle)
+
+    def _parity(self, variant: Variant) -> Parity:
+        assert self.reference is not None
+        setup = variant.turned(self.bench.setup())
+        trace = self.reference.trace(setup, merged=variant.merged)
+        return self.reference.judge(trace, variant.dtype, draws=variant.draws, merged=variant.merged)
+
+    # -- together ------------------------------------------------------------------------------------------------
+
+    def _together(self) -> Variant | None:
+        """The knobs that help, added one by one to the best, each only if it makes it faster still."""
+        singles = [
+            (knob, outcome)
+            for knob in self.knobs
+            if (outcome := self.tried.get((knob,))) is not None and outcome.parity is not None and outcome.parity.ok
+        ]
+        singles = [pair for pair in singles if pair[1].speedup is not None and pair[1].speedup.middle >= 1.0]
+        singles.sort(key=lambda pair: -(pair[1].speedup_factor or 0.0))
+        winners = [knob for knob, outcome in singles if outcome.verdict == FASTER]
+        if not winners:
+            return None
+        best = Variant((winners[0],))
+        rest = [*winners[1:], *(knob for knob, outcome in singles if outcome.verdict == SAME)]
+        for knob in rest:
+            if self.clock.left < 0.1 * self.clock.limit:
+                break
+            if set(knob.kind.split()) & best.kinds:
+                continue
+            candidate = best.with_knob(knob)
+            self.clock.show(candidate.name)
+            if self._adds(best, candidate):
+                best = candidate
+        return best
+
+    def _adds(self, best: Variant, candidate: Variant) -> bool:
+        """Whether the candidate is faster than the best so far, and still right."""
+        loads = candidate.loads
+        outcome = Outcome(candidate.name, FAILED, tuple(knob.name for knob in candidate.knobs), code=candidate.code)
+        self.tried[candidate.knobs] = outcome
+        outcome.amp_enabled = "amp" in candidate.kinds
+        faster = False
+        try:
+            lanes = [self._baseline(loads=loads), self._lane(best, loads=loads), self._lane(candidate)]
+            outcome.execution_time, outcome.memory = lanes[2].seconds, peak_memory(lanes[2].setup)
+            outcome.memory_savings = 1 - outcome.memory / self.base_memory if self.base_memory else 0.0
+            if candidate.compiles:
+                outcome.compile_time = lanes[2].compile_seconds
+            rounds = self._compared(lanes, self.clock.share(0.15))
+            outcome.speedup = speedup(rounds, 0, 2)
+            outcome.pays_off_after = _pays_off(lanes[0], outcome)
+            gain = speedup(rounds, 1, 2)
+            faster = gain.sure and gain.low > 1.0
+            del lanes
+            outcome.parity = self._parity(candidate)
+        except Exception as error:
+            outcome.error = in_words(error)
+        outcome.verdict = self._verdict(outcome)
+        _clean(self.bench.device)
+        return faster and outcome.verdict == FASTER
+
+    def _verify(self, best: Variant) -> None:
+        """The best once more, with fresh copies: of many that were tried one is always lucky."""
+        singles = [Variant((knob,)) for knob in best.knobs] if len(best.knobs) > 1 else []
+        others = [
+            Variant(knobs)
+            for knobs, outcome in self.tried.items()
+            if outcome.verdict == FASTER and knobs != best.knobs and len(knobs) == 1
+        ]
+        others.sort(key=lambda variant: -(self.tried[variant.knobs].speedup_factor or 0.0))
+        queue = list({variant.knobs: variant for variant in (best, *others, *singles)}.values())
+        for variant in queue[:_MOST_VERIFIED]:
+            outcome = self.tried[variant.knobs]
+            self.clock.show(f"{variant.name}, once more")
+            first = outcome.speedup
+            try:
+                loads = self.bench.loader is not None  # the whole loop, with its loader
+                lanes = [self._lane(Variant(), loads=loads), self._lane(variant, loads=loads)]
+                rounds = self._compared(lanes, self.clock.now + max(2.0, 0.1 * self.clock.limit))
+            except Exception as error:
+                outcome.error, outcome.verdict = in_words(error), FAILED
+                continue
+            outcome.speedup = speedup(rounds, 0, 1)
+            outcome.pays_off_after = _pays_off(lanes[0], outcome)
+            outcome.verdict = self._verdict(outcome)
+            del lanes
+            _clean(self.bench.device)
+            if outcome.verdict == FASTER:
+                outcome.verdict = RECOMMENDED
+                self.tuning.recommended = outcome
+                return
+            assert first is not None
+            outcome.note = f"{first.middle:.2f}x at first, not when it was measured again"
+
+    def finish(self, missing: dict[str, str]) -> None:
+        """Puts everything that was tried, and what was not, into the result."""
+        if not self.tuning.outcomes:
+            self.tuning.outcomes = [Outcome("baseline", "")]
+        self.tuning.outcomes += self.tried.values()
+        known = {outcome.name for outcome in self.tried.values()}
+        why = self.tuning.stopped or _TIME_UP
+        waiting = {knob.name: why for knob in self.knobs if knob.name not in known}
+        self.tuning.outcomes += [Outcome(name, NOT_TRIED, note=text) for name, text in {**waiting, **missing}.items()]
+        self.baselines.clear()
+        _clean(self.bench.device)
+
+    # -- lanes ---------------------------------------------------------------------------------------------------
+
+    def _lane(self, variant: Variant, *, loads: bool | None = None) -> Lane:
+        lane = Lane(variant.turned(self.bench.setup()), loads=variant.loads if loads is None else loads)
+        lane.warm_up()
+        _raise_if_uncompiled(variant, lane)
+        return lane
+
+    def _baseline(self, *, loads: bool) -> Lane:
+        if loads not in self.baselines:
+            self.baselines[loads] = self._lane(Variant(), loads=loads)
+        return self.baselines[loads]
+
+    def _compared(self, lanes: list[Lane], until: float, most: int | None = None) -> list[list[float]]:
+        return compare(lanes, until, self.clock.tick, **({} if most is None else {"most": most}))
+
+    def _reference(self, step: float) -> Reference:
+        """As many batches for the loss curve as a quarter of the time allows, all trainings taken together."""
+        trainings = 6.0 + len(self.knobs)
+        affordable = 0.3 * self.clock.limit / max(step, 1e-6) / trainings
+        width = max(2, min(len(self.bench.batches), int(affordable // PASSES)))
+        width -= width % 2  # so that two can be joined
+        return Reference(self.bench, max(1, width), tick=self.clock.tick)
+
+
+# -- what was given --------------------------------------------------------------------------------------------------
+
+
+def _checked(model: Any, loss_fn: Any, optimizer: Any, seconds: float) -> Optimizer:
+    if isinstance(model, type) or not isinstance(model, nn.Module):
+        raise TypeError(f"tune() got {model!r} as its model: give an nn.Module")
+    check_models(model)
+    if loss_fn is not None and not callable(loss_fn):
+        raise TypeError(f"tune() got {loss_fn!r} as its loss_fn: give a function, or None if the model has a loss")
+    if isinstance(loss_fn, type):
+        raise TypeError(f"tune() got the class {loss_fn.__name__} as its loss_fn: give an instance of it")
+    if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+        raise ValueError(f"seconds is {seconds!r}: give a number above 0")
+    found = check_optimizers(optimizer)
+    if found:
+        return found[0]
+    return torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=1e-3)
+
+
+def _chosen(ours: list[Knob], missing: dict[str, str], wanted: Iterable[str]) -> list[Knob]:
+    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    known = {knob.name for knob in ours} | {kind for knob in ours for kind in knob.kind.split()}
+    for name in names:
+        if name not in known:
+            why = f": {missing[name]}" if name in missing else f": there are {', '.join(sorted(known))}"
+            raise ValueError(f"knobs has {name!r}, which this training does not have{why}")
+    return [knob for knob in ours if knob.name in names or knob.kind in names]
+
+
+def in_words(error: BaseException) -> str:
+    """What went wrong, in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0][:300] if lines else ""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "out of memory" in text.lower():
+        return f"out of memory: {text}".rstrip(": ")
+    return f"{type(error).__name__}: {text}".rstrip(": ")
+
+
+class CompileError(RuntimeError):
+    """What was to be compiled runs uncompiled."""
+
+
+def _raise_if_uncompiled(variant: Variant, lane: Lane) -> None:
+    known = getattr(lane.setup.model, "optimization", None)
+    if variant.compiles and known is not None and not known.compiled:
+        raise CompileError(known.notes[-1] if known.notes else "torch.compile failed")
+
+
+def _pays_off(base: Lane, outcome: Outcome) -> int | None:
+    """After how many steps compiling has paid for itself; `None` where it never does."""
+    if outcome.compile_time is None or outcome.speedup is None or outcome.speedup.middle <= 1.0:
+        return None
+    return math.ceil(outcome.compile_time / (base.seconds * (1 - 1 / outcome.speedup.middle)))
+
+
+def _clean(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
