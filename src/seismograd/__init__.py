@@ -23,6 +23,7 @@ _HOME = {
     "InputGuard": "guard",
     "LearningRateFinder": "learning_rate",
     "LogLevel": "logger",
+    "OptimizationMode": "optimize.modes",
     "PyTorchDebugger": "debugger.desk",
     "Reading": "records",
     "Run": "store.run",
@@ -71,6 +72,7 @@ __all__ = [
     "InputGuard",
     "LearningRateFinder",
     "LogLevel",
+    "OptimizationMode",
     "PyTorchDebugger",
     "Reading",
     "Run",
@@ -120,6 +122,7 @@ if TYPE_CHECKING:
     from seismograd.history import EarlyStopping, TrainingHistory
     from seismograd.learning_rate import LearningRateFinder
     from seismograd.logger import LogLevel, TrainingLogger, TrainingPhase, create_training_logger
+    from seismograd.optimize.modes import OptimizationMode
     from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
     from seismograd.replay.again import replay

@@ -1,0 +1,1 @@
+"""Faster, with proof: modes of optimisation, each over the same weights."""

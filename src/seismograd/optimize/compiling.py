@@ -1,0 +1,145 @@
+"""`torch.compile`, with its graph breaks counted and explained. A failure to compile is a result."""
+
+from __future__ import annotations
+
+import linecache
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+
+from seismograd.optimize.metrics import Account, GraphBreak
+from seismograd.places import is_users
+from seismograd.replay.rewind import Rewind
+
+_MOST = 100
+"""So many graph breaks are kept."""
+
+
+@contextmanager
+def torch_may_deprecate_itself() -> Iterator[None]:
+    """What torch says of its own use of TorchScript, when its compiler is imported, is not shown to the user."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"`?torch\.jit", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message=r"`?torch\.jit", category=FutureWarning)
+        yield
+
+
+@contextmanager
+def breaks_noted(into: list[GraphBreak]) -> Iterator[None]:
+    """Each graph break that compiling inside this block meets is put into the list."""
+    from torch._dynamo.utils import graph_break_reasons as reasons
+
+    before = len(reasons)
+    try:
+        yield
+    finally:
+        for reason in reasons[before if len(reasons) >= before else 0 :]:
+            if len(into) < _MOST:
+                into.append(_explained(reason))
+
+
+def graph_breaks(model: nn.Module, *args: Any, **kwargs: Any) -> list[GraphBreak]:
+    """Where and why a graph of this call of the model would break. The call runs, and everything is put back."""
+    found: list[GraphBreak] = []
+    with Rewind([model]), torch.no_grad(), torch_may_deprecate_itself(), breaks_noted(found):
+        compiled: Any = torch.compile(model, backend="eager")
+        compiled(*args, **kwargs)
+    return found
+
+
+class Compiled:
+    """A model that runs compiled, until compiling fails: then as it is."""
+
+    def __init__(self, model: nn.Module, account: Account, options: Mapping[str, Any]) -> None:
+        self._model, self._account, self._options = model, account, dict(options)
+        self._run: Any = None
+        self._breaks: list[GraphBreak] = []
+        self._ran = False
+        self._learn(compiled=True)
+        try:
+            with torch_may_deprecate_itself():
+                self._run = torch.compile(model, **self._options)
+        except TypeError as error:  # an option that it does not know
+            raise TypeError(f"compile_options {dict(options)!r}: {error}") from error
+        except Exception as error:  # a Python or a system without it
+            self._failed(error)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._run is None:
+            return self._model(*args, **kwargs)
+        if self._ran:
+            return self._once_more(args, kwargs)
+        return self._first(args, kwargs)
+
+    def _first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        rewind, began = Rewind([self._model]), perf_counter()
+        rewind.__enter__()
+        try:
+            with torch_may_deprecate_itself(), breaks_noted(self._breaks):
+                output = self._run(*args, **kwargs)
+        except Exception as error:
+            if not failed_to_compile(error):
+                raise
+            rewind.__exit__()
+            self._failed(error)
+            return self._model(*args, **kwargs)
+        self._ran = True
+        self._learn(compile_time=perf_counter() - began, graph_breaks=len(self._breaks), breaks=tuple(self._breaks))
+        for each in self._breaks:
+            self._account.note(f"graph break: {each}")
+        return output
+
+    def _once_more(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self._run(*args, **kwargs)
+        except Exception as error:  # compiled anew, for other shapes
+            if not failed_to_compile(error):
+                raise
+            self._failed(error)
+            return self._model(*args, **kwargs)
+
+    def _failed(self, error: Exception) -> None:
+        self._run = None
+        self._learn(compiled=False)
+        self._account.note(f"torch.compile failed, and the model runs uncompiled: {in_short(error)}")
+
+    def _learn(self, **known: Any) -> None:
+        self._account.learn(**known)
+
+
+def failed_to_compile(error: BaseException | None) -> bool:
+    """Whether the compiler raised it, and not the model."""
+    from torch._dynamo import exc
+
+    seen = 0
+    while error is not None and seen < 10:
+        kind = type(error)
+        if isinstance(error, exc.TorchDynamoException) and not isinstance(error, exc.ObservedException):
+            return True
+        if kind.__module__.startswith(("torch._inductor", "torch._functorch", "triton")):
+            return True
+        error, seen = error.__cause__, seen + 1
+    return False
+
+
+def in_short(error: BaseException) -> str:
+    """The type of an error and the first line of what it says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+
+
+def _explained(reason: Any) -> GraphBreak:
+    said = [line.strip() for line in str(reason.reason).splitlines() if line.strip()]
+    text = " ".join(said[:2]) if said else "unknown"
+    frames: Sequence[Any] = list(reason.user_stack or ())
+    own = [frame for frame in frames if is_users(frame.filename)] or frames
+    if not own:
+        return GraphBreak(text)
+    last = own[-1]
+    code = last.line or linecache.getline(last.filename, last.lineno or 0)
+    return GraphBreak(text, last.filename, last.lineno, (code or "").strip() or None)
