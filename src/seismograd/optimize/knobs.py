@@ -22,7 +22,7 @@ PLACES = ("settings", "loader", "model", "optimizer", "loop")
 """Where a line belongs, in the order in which they stand in a script."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Knob:
     """One thing that may make training faster."""
 
@@ -142,9 +142,9 @@ Missing = tuple[str, str]
 
 
 def _all(bench: Bench) -> Iterator[Knob | Missing]:
+    yield from _threads(bench)
     yield from _optimizers(bench)
     yield from _layouts(bench)
-    yield from _threads(bench)
     yield from _precisions(bench)
     yield from _modes(bench)
     yield from _loaders(bench)

@@ -1,4 +1,4 @@
-"""How long steps take, one way against another, in turn, so that whatever else runs on the machine falls on all alike."""
+"""How long steps take, one way against another, in turn: whatever else runs on the machine falls on all alike."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seismograd.replay.tracer import storage_of
 BLOCK = 0.03
 """Seconds that a side runs before it is the other's turn: more than a timer's grain, less than most disturbances."""
 
-LEAST, MOST = 6, 40
+LEAST, MOST = 6, 24
 """Rounds: with less than 6 there is no interval at 95 %."""
 
 NARROW = 0.02
@@ -142,9 +142,16 @@ class Lane:
 
 
 def compare(
-    lanes: Sequence[Lane], until: float, tick: Callable[[], None] | None = None, *, most: int = MOST
+    lanes: Sequence[Lane],
+    until: float,
+    latest: float | None = None,
+    tick: Callable[[], None] | None = None,
+    *,
+    most: int = MOST,
 ) -> list[list[float]]:
-    """Rounds of the seconds for a sample of each lane, until the time is up or the first two are told apart well.
+    """Rounds of the seconds for a sample of each lane, until the time is up or the ratios are known well.
+
+    For enough rounds it goes on until `latest`.
 
     Each round begins with another one. When to stop is decided by the width of the interval alone, never by where it
     lies: stopping at a lucky moment would make luck look like speed.
@@ -155,7 +162,6 @@ def compare(
     collecting = gc.isenabled()
     gc.collect()
     gc.disable()
-    began = monotonic()
     try:
         while True:
             taken = [0.0] * len(lanes)
@@ -168,7 +174,7 @@ def compare(
             if len(rounds) >= most:
                 return rounds
             now, enough = monotonic(), len(rounds) >= LEAST
-            if now > until and (enough or now - until > 2 * (until - began)):
+            if now > until and (enough or now > (latest or until)):
                 return rounds
             if enough and all(speedup(rounds, 0, at).width < NARROW for at in range(1, len(lanes))):
                 return rounds

@@ -39,6 +39,9 @@ _COARSE = 0.3
 _STRAYED = 0.05
 """The weights may always end so far apart, relative to the way that they went."""
 
+_STUCK = 0.95
+"""Weights that do not move at all are 1 apart, so that the seeds are no excuse for more than this."""
+
 _PROGRESS = 0.02
 """The loss may always differ by so much of what it fell."""
 
@@ -200,7 +203,7 @@ class Noise:
             "outputs": outputs,
             "gradients": gradients,
             "loss": max(_ROOM * self.loss, _PROGRESS * self.fell),
-            "weights": max(_ROOM * self.weights, _STRAYED),
+            "weights": max(min(_ROOM * self.weights, _STUCK), 1.1 * self.weights, _STRAYED),
         }
 
 
@@ -211,8 +214,8 @@ def _verdict(
     if wrong:
         name = wrong[0]
         if not math.isfinite(found[name]):
-            return f"{name} not finite or not comparable"
-        return f"{name} off by {found[name]:.2g}, {allowed[name]:.2g} is allowed"
+            return f"{name} not comparable" if name != "loss" else "loss not finite"
+        return f"{name} off by {found[name]:.2g}"
     if found["outputs"] <= plain["outputs"] and found["gradients"] <= plain["gradients"]:
         return "the same"
     if dtype is not None:

@@ -27,7 +27,7 @@ _MOST_BYTES = 2**28
 
 @dataclass
 class Setup:
-    """A copy of everything that a step takes. A variant sets what it changes; `step` is then the user's loop with it."""
+    """A copy of all that a step takes. A variant sets what it changes; `step` is then the user's loop with it."""
 
     model: Any
     """What the loop calls."""
@@ -65,7 +65,7 @@ class Setup:
                 value.backward()  # type: ignore[no-untyped-call]
                 return value.detach()
 
-            value: Tensor = optimizer.step(closure)
+            value: Tensor = optimizer.step(closure)  # type: ignore[no-untyped-call]
             return value
         optimizer.zero_grad()
         loss = self.loss(batch)

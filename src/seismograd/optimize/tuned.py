@@ -18,7 +18,25 @@ if TYPE_CHECKING:
     from seismograd.optimize.parity import Parity
 
 RECOMMENDED, FASTER, SAME, SLOWER = "recommended", "faster", "no faster", "slower"
-CHANGES, FAILED, NOT_TRIED, UNSURE = "changes learning", "failed", "not tried", "too few measurements"
+CHANGES, FAILED, NOT_TRIED = "changes learning", "failed", "not tried"
+UNSURE, UNCHECKED = "too few measurements", "parity not checked"
+
+_COLUMNS = (
+    ("variant", False),
+    ("speed-up", True),
+    ("95 %", True),
+    ("step", True),
+    ("memory", True),
+    ("compile", True),
+    ("pays off", True),
+    ("parity", False),
+    ("verdict", False),
+)
+"""Each with whether it holds numbers, which stand to the right and are never broken."""
+
+_DISPENSABLE = ("step", "compile", "pays off")
+_NARROW = 100
+"""Columns of the terminal: with fewer, some of the table's are left out."""
 
 _STYLES = {RECOMMENDED: "bold green", FASTER: "green", CHANGES: "red", FAILED: "red", SLOWER: "dim", NOT_TRIED: "dim"}
 
@@ -161,12 +179,16 @@ class Tuning:
         yield Text(self._head())
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         shown = [one for one in self.outcomes if one.verdict != NOT_TRIED]
-        columns = ["variant", "speed-up", "95 %", "step", "memory", "compile", "pays off", "parity", "verdict"]
         rows = [_row(one) for one in shown]
-        kept = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+        narrow = options.max_width < _NARROW
+        kept = [
+            at
+            for at, (name, _) in enumerate(_COLUMNS)
+            if any(row[at] for row in rows) and not (narrow and name in _DISPENSABLE)
+        ]
         for at in kept:
-            right = 0 < at < 7
-            table.add_column(columns[at], justify="right" if right else "left", no_wrap=right, overflow="fold")
+            name, right = _COLUMNS[at]
+            table.add_column(name, justify="right" if right else "left", no_wrap=right)
         for one, row in zip(shown, rows, strict=True):
             table.add_row(*(Text(row[at]) for at in kept), style=_STYLES.get(one.verdict, ""))
         yield table
@@ -175,6 +197,8 @@ class Tuning:
                 yield Text(f"  {one.name}: {one.error}", style="red")
             elif one.note:
                 yield Text(f"  {one.name}: {one.note}")
+        if self.memory_measure:
+            yield Text(f"  memory: {self.memory_measure}; parity: against {self.reference}", style="dim")
         yield from self._left_out()
         yield Text("")
         yield Text(self._verdict(), style="bold")
@@ -191,7 +215,7 @@ class Tuning:
         told = f"tune: {tried} variants in {duration(self.seconds)} on {self.device}{stopped}"
         if self.noise is not None:
             told += f"; the baseline against itself: {self.noise.low:.2f}-{self.noise.high:.2f}"
-        return f"{told}; memory is {self.memory_measure}" if self.memory_measure else told
+        return told
 
     def _left_out(self) -> list[Text]:
         reasons: dict[str, list[str]] = {}
@@ -229,7 +253,7 @@ def _row(one: Outcome) -> list[str]:
     speed = one.speedup
     memory = "" if one.memory is None else size(one.memory)
     if one.memory_savings is not None and abs(one.memory_savings) >= 0.005:
-        memory += f" ({-one.memory_savings:+.0%})"
+        memory += f" {-one.memory_savings:+.0%}"
     return [
         one.name,
         "" if speed is None else f"{speed.middle:.2f}x",

@@ -6,8 +6,7 @@ import gc
 import math
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import replace
-from time import monotonic
+from statistics import median
 from typing import Any
 
 import torch
@@ -19,10 +18,10 @@ from seismograd import patches
 from seismograd.attach import check_models, check_optimizers
 from seismograd.learning_rate import put_back
 from seismograd.optimize.knobs import Knob, Variant, given, knobs_for
-from seismograd.optimize.measuring import LEAST, Interval, Lane, compare, memory_measure, peak_memory, speedup
-from seismograd.optimize.parity import PASSES, Parity, Reference
+from seismograd.optimize.measuring import LEAST, MOST, Interval, Lane, compare, memory_measure, peak_memory, speedup
+from seismograd.optimize.parity import PASSES, Reference
 from seismograd.optimize.search_progress import Clock
-from seismograd.optimize.setups import Bench, kept, settings_put_back
+from seismograd.optimize.setups import Bench, kept, samples_in, settings_put_back
 from seismograd.optimize.tuned import (
     CHANGES,
     FAILED,
@@ -31,6 +30,7 @@ from seismograd.optimize.tuned import (
     RECOMMENDED,
     SAME,
     SLOWER,
+    UNCHECKED,
     UNSURE,
     Outcome,
     Tuning,
@@ -41,6 +41,17 @@ from seismograd.replay.rewind import Rewind
 _TIME_UP = "the time was up"
 _OWN_CAVEAT = "another batch size is another training: tune its learning rate before you use it"
 _MOST_VERIFIED = 3
+_LATER = 0.3
+"""The part of the time that is left for combinations and for measuring the best once more."""
+
+_SHORTEST = 0.02
+"""The part of the time that each variant gets at least, whatever it took to be compiled."""
+
+_LONGER = 0.1
+"""The part of the time that may be added where a variant has not been measured often enough."""
+
+_WEIGHT = 3
+"""What compiles gets so many times as much time."""
 
 
 def tune(
@@ -127,56 +138,96 @@ class _Search:
         }
         clock.show("the baseline against itself")
         again = self._lane(Variant(), loads=False)
-        tuning.noise = speedup(self._compared([lane, again], clock.share(0.05)), 0, 1)
+        rounds = self._compared([lane, again], clock.share(0.05))
+        tuning.noise = speedup(rounds, 0, 1)
+        tuning.baseline.execution_time = median(rounds[0]) * samples_in(self.bench.batches[0])
         del again
-        for at, knob in enumerate(self.knobs):
-            if clock.left <= 0 or (knob.compiles and clock.left < 0.15 * clock.limit):
-                continue
-            clock.show(knob.name)
-            self._try(Variant((knob,)), clock.left * 0.75 / (len(self.knobs) - at))
+        self._one_by_one()
         best = self._together()
         if best is not None:
             self._verify(best)
 
+    def _one_by_one(self) -> None:
+        clock, waiting, compiling = self.clock, list(self.knobs), 0.0
+        while waiting:
+            knob = waiting.pop(0)
+            left = clock.left - _LATER * clock.limit
+            if left <= 0 or (knob.compiles and left < 1.2 * compiling):
+                continue
+            clock.show(knob.name)
+            began = clock.now
+            weights = sum(_WEIGHT if one.compiles else 1 for one in (knob, *waiting))
+            self._try(Variant((knob,)), left * (_WEIGHT if knob.compiles else 1) / weights)
+            if knob.compiles:
+                compiling = max(compiling, clock.now - began)
+
     # -- one variant ---------------------------------------------------------------------------------------------
 
-    def _try(self, variant: Variant, quota: float) -> Outcome:
-        """Measures a variant against the baseline. Whatever it raises is its result."""
+    def _try(self, variant: Variant, quota: float) -> None:
+        """Measures a variant against the baseline."""
+        until = self.clock.now + quota
+
+        def measure(lane: Lane, outcome: Outcome) -> None:
+            base = self._baseline(loads=variant.loads)
+            slow = lane.seconds > 2 * base.seconds and not variant.loads
+            until_then = max(until, self.clock.share(_SHORTEST))
+            rounds = self._compared([base, lane], until_then, most=LEAST if slow else MOST)
+            self._note(outcome, rounds, base)
+
+        self._measured(variant, measure)
+
+    def _measured(self, variant: Variant, measure: Callable[[Lane, Outcome], None]) -> Outcome:
+        """What becomes of a variant: it is compared with the reference, then measured. What it raises is its result."""
         outcome = Outcome(
             variant.name,
             FAILED,
             tuple(knob.name for knob in variant.knobs),
-            amp_enabled=any(kind == "amp" for kind in variant.kinds),
+            amp_enabled="amp" in variant.kinds,
             code=variant.code,
         )
         self.tried[variant.knobs] = outcome
-        until = self.clock.now + quota
         try:
-            base = self._baseline(loads=variant.loads)
-            lane = self._lane(variant)
-            outcome.execution_time = lane.seconds
+            lane = self._compared_with_reference(variant, outcome)
             outcome.memory = peak_memory(lane.setup)
             outcome.memory_savings = 1 - outcome.memory / self.base_memory if self.base_memory else 0.0
-            if variant.compiles:
-                outcome.compile_time = lane.compile_seconds
-            slow = lane.seconds > 2 * base.seconds and not variant.loads
-            rounds = self._compared([base, lane], until, most=LEAST if slow else None)
-            outcome.speedup = speedup(rounds, 0, 1)
-            outcome.pays_off_after = _pays_off(base, outcome)
-            del lane
-            outcome.parity = self._parity(variant)
-            if variant.merged > 1:
-                outcome.note = _OWN_CAVEAT
+            measure(lane, outcome)
         except Exception as error:
             outcome.error = in_words(error)
+        if variant.merged > 1 and outcome.error is None:
+            outcome.note = _OWN_CAVEAT
         outcome.verdict = self._verdict(outcome)
         _clean(self.bench.device)
         return outcome
 
+    def _compared_with_reference(self, variant: Variant, outcome: Outcome) -> Lane:
+        """The variant in training, next to the reference; what it compiles it compiles now."""
+        assert self.reference is not None
+        setup = variant.turned(self.bench.setup())
+        began, steps = self.clock.now, 0
+        if self.reference.width % variant.merged == 0:
+            trace = self.reference.trace(setup, merged=variant.merged)
+            steps = len(trace.curve) + 1
+            outcome.parity = self.reference.judge(trace, variant.dtype, draws=variant.draws, merged=variant.merged)
+        took = self.clock.now - began
+        lane = Lane(setup, loads=variant.loads)
+        lane.warm_up()
+        if variant.compiles:
+            _raise_if_uncompiled(lane)
+            outcome.compile_time = max(0.0, took - steps * lane.seconds) + lane.compile_seconds
+        return lane
+
+    def _note(self, outcome: Outcome, rounds: list[list[float]], base: Lane) -> None:
+        """The first lane is the baseline's, the last one the variant's."""
+        outcome.speedup = speedup(rounds, 0, -1)
+        outcome.execution_time = median(taken[-1] for taken in rounds) * samples_in(self.bench.batches[0])
+        outcome.pays_off_after = _pays_off(base, outcome)
+
     def _verdict(self, outcome: Outcome) -> str:
         speed, parity = outcome.speedup, outcome.parity
-        if outcome.error is not None or speed is None or parity is None:
+        if outcome.error is not None or speed is None:
             return FAILED
+        if parity is None:
+            return UNCHECKED
         if not parity.ok:
             return CHANGES
         if not speed.sure:
@@ -190,12 +241,6 @@ class _Search:
         """What has to be beaten: 1, and what the baseline seems to win against itself."""
         noise = self.tuning.noise
         return 1.0 if noise is None else max(1.0, noise.middle, 1 / noise.middle)
-
-    def _parity(self, variant: Variant) -> Parity:
-        assert self.reference is not None
-        setup = variant.turned(self.bench.setup())
-        trace = self.reference.trace(setup, merged=variant.merged)
-        return self.reference.judge(trace, variant.dtype, draws=variant.draws, merged=variant.merged)
 
     # -- together ------------------------------------------------------------------------------------------------
 
@@ -214,7 +259,7 @@ class _Search:
         best = Variant((winners[0],))
         rest = [*winners[1:], *(knob for knob, outcome in singles if outcome.verdict == SAME)]
         for knob in rest:
-            if self.clock.left < 0.1 * self.clock.limit:
+            if self.clock.left < 0.15 * self.clock.limit:
                 break
             if set(knob.kind.split()) & best.kinds:
                 continue
@@ -226,29 +271,16 @@ class _Search:
 
     def _adds(self, best: Variant, candidate: Variant) -> bool:
         """Whether the candidate is faster than the best so far, and still right."""
-        loads = candidate.loads
-        outcome = Outcome(candidate.name, FAILED, tuple(knob.name for knob in candidate.knobs), code=candidate.code)
-        self.tried[candidate.knobs] = outcome
-        outcome.amp_enabled = "amp" in candidate.kinds
-        faster = False
-        try:
-            lanes = [self._baseline(loads=loads), self._lane(best, loads=loads), self._lane(candidate)]
-            outcome.execution_time, outcome.memory = lanes[2].seconds, peak_memory(lanes[2].setup)
-            outcome.memory_savings = 1 - outcome.memory / self.base_memory if self.base_memory else 0.0
-            if candidate.compiles:
-                outcome.compile_time = lanes[2].compile_seconds
-            rounds = self._compared(lanes, self.clock.share(0.15))
-            outcome.speedup = speedup(rounds, 0, 2)
-            outcome.pays_off_after = _pays_off(lanes[0], outcome)
-            gain = speedup(rounds, 1, 2)
-            faster = gain.sure and gain.low > 1.0
-            del lanes
-            outcome.parity = self._parity(candidate)
-        except Exception as error:
-            outcome.error = in_words(error)
-        outcome.verdict = self._verdict(outcome)
-        _clean(self.bench.device)
-        return faster and outcome.verdict == FASTER
+        gains: list[Interval] = []
+
+        def measure(lane: Lane, outcome: Outcome) -> None:
+            base, present = self._baseline(loads=candidate.loads), self._lane(best, loads=candidate.loads)
+            rounds = self._compared([base, present, lane], self.clock.share(0.1))
+            self._note(outcome, rounds, base)
+            gains.append(speedup(rounds, 1, 2))
+
+        outcome = self._measured(candidate, measure)
+        return outcome.verdict == FASTER and all(gain.sure and gain.low > 1.0 for gain in gains)
 
     def _verify(self, best: Variant) -> None:
         """The best once more, with fresh copies: of many that were tried one is always lucky."""
@@ -267,12 +299,11 @@ class _Search:
             try:
                 loads = self.bench.loader is not None  # the whole loop, with its loader
                 lanes = [self._lane(Variant(), loads=loads), self._lane(variant, loads=loads)]
-                rounds = self._compared(lanes, self.clock.now + max(2.0, 0.1 * self.clock.limit))
+                rounds = self._compared(lanes, self.clock.share(0.1), most=2 * MOST)
             except Exception as error:
                 outcome.error, outcome.verdict = in_words(error), FAILED
                 continue
-            outcome.speedup = speedup(rounds, 0, 1)
-            outcome.pays_off_after = _pays_off(lanes[0], outcome)
+            self._note(outcome, rounds, lanes[0])
             outcome.verdict = self._verdict(outcome)
             del lanes
             _clean(self.bench.device)
@@ -300,7 +331,8 @@ class _Search:
     def _lane(self, variant: Variant, *, loads: bool | None = None) -> Lane:
         lane = Lane(variant.turned(self.bench.setup()), loads=variant.loads if loads is None else loads)
         lane.warm_up()
-        _raise_if_uncompiled(variant, lane)
+        if variant.compiles:
+            _raise_if_uncompiled(lane)
         return lane
 
     def _baseline(self, *, loads: bool) -> Lane:
@@ -308,8 +340,8 @@ class _Search:
             self.baselines[loads] = self._lane(Variant(), loads=loads)
         return self.baselines[loads]
 
-    def _compared(self, lanes: list[Lane], until: float, most: int | None = None) -> list[list[float]]:
-        return compare(lanes, until, self.clock.tick, **({} if most is None else {"most": most}))
+    def _compared(self, lanes: list[Lane], until: float, most: int = MOST) -> list[list[float]]:
+        return compare(lanes, until, until + _LONGER * self.clock.limit, self.clock.tick, most=most)
 
     def _reference(self, step: float) -> Reference:
         """As many batches for the loss curve as a quarter of the time allows, all trainings taken together."""
@@ -362,9 +394,9 @@ class CompileError(RuntimeError):
     """What was to be compiled runs uncompiled."""
 
 
-def _raise_if_uncompiled(variant: Variant, lane: Lane) -> None:
+def _raise_if_uncompiled(lane: Lane) -> None:
     known = getattr(lane.setup.model, "optimization", None)
-    if variant.compiles and known is not None and not known.compiled:
+    if known is not None and not known.compiled:
         raise CompileError(known.notes[-1] if known.notes else "torch.compile failed")
 
 
