@@ -25,6 +25,7 @@ _HOME = {
     "LogLevel": "logger",
     "OptimizationMode": "optimize.modes",
     "PyTorchDebugger": "debugger.desk",
+    "PyTorchOptimizer": "optimize.training_loops",
     "Reading": "records",
     "Run": "store.run",
     "Severity": "records",
@@ -47,11 +48,13 @@ _HOME = {
     "end_step": "steps",
     "get_step_profiler": "steps",
     "monitor_resources": "guard",
+    "optimize_model": "optimize.decorating",
     "plot_gradients": "reports.figures",
     "preflight": "preflight",
     "register_anomaly_hook": "steps",
     "replay": "replay",
     "runs": "store.store",
+    "tune": "optimize.tuning",
     "validate_model_input": "guard",
     "watch": "training",
 }
@@ -74,6 +77,7 @@ __all__ = [
     "LogLevel",
     "OptimizationMode",
     "PyTorchDebugger",
+    "PyTorchOptimizer",
     "Reading",
     "Run",
     "Severity",
@@ -97,11 +101,13 @@ __all__ = [
     "end_step",
     "get_step_profiler",
     "monitor_resources",
+    "optimize_model",
     "plot_gradients",
     "preflight",
     "register_anomaly_hook",
     "replay",
     "runs",
+    "tune",
     "validate_model_input",
     "watch",
 ]
@@ -122,7 +128,10 @@ if TYPE_CHECKING:
     from seismograd.history import EarlyStopping, TrainingHistory
     from seismograd.learning_rate import LearningRateFinder
     from seismograd.logger import LogLevel, TrainingLogger, TrainingPhase, create_training_logger
+    from seismograd.optimize.decorating import optimize_model
     from seismograd.optimize.modes import OptimizationMode
+    from seismograd.optimize.training_loops import PyTorchOptimizer
+    from seismograd.optimize.tuning import tune
     from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
     from seismograd.replay.again import replay

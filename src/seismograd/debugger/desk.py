@@ -44,6 +44,9 @@ from seismograd.errors import ErrorHandlingDebuggingSystem
 from seismograd.judge import Judge, ranked
 from seismograd.logger import LogLevel
 from seismograd.memory import snapshots
+from seismograd.optimize.measuring import measured
+from seismograd.optimize.metrics import Account, OptimizationMetrics
+from seismograd.optimize.modes import OptimizationMode
 from seismograd.profiling import ProfileResult
 from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, rank
 from seismograd.reports.report import build_report, write_report
@@ -97,6 +100,7 @@ class PyTorchDebugger:
         """The tensors that were analysed."""
         self.profiles: deque[ProfileResult] = deque(maxlen=min(history, 100))
         """What profilers saw: `print(debugger.profiles[-1])` shows the tables and the verdict."""
+        self._optimizations: deque[Account] = deque(maxlen=min(history, 100))
         self.forward_layers: list[dict[str, Any]] = []
         """What the last `debug_forward_pass` saw, layer by layer."""
         self.operations: list[Operation] = []
@@ -285,6 +289,34 @@ class PyTorchDebugger:
                 scaler.update()
         return {"step": self._step, **told, "duration": perf_counter() - began}
 
+    # -- optimisation --------------------------------------------------------------------------------------------
+
+    @property
+    def optimization_metrics(self) -> list[OptimizationMetrics]:
+        """What each `optimize_model` did, the oldest first, as far as it is known by now."""
+        return [account.metrics for account in self._optimizations]
+
+    def optimize_model(
+        self,
+        model: nn.Module,
+        optimization_mode: OptimizationMode | str = OptimizationMode.AMP,
+        sample_input: Any = None,
+        **options: Any,
+    ) -> nn.Module:
+        """The model in this mode, over the same weights; `optimization_metrics[-1]` tells what was done.
+
+        With a `sample_input` (a tensor, a tuple of arguments, a dict of keywords) its speed, its memory and its outputs
+        are measured next to the model's. `options` are those of `seismograd.optimize.models.optimized`.
+        """
+        fast, account = measured(model, optimization_mode, sample_input, **options)
+        self.take_optimization(model, account)
+        return fast
+
+    def take_optimization(self, model: nn.Module, account: Account) -> None:
+        """Keeps what an optimisation of the model did."""
+        self._optimizations.append(account)
+        self._journal.log("optimization", f"{type(model).__name__}: {account.mode}", account.metrics.to_dict())
+
     # -- memory --------------------------------------------------------------------------------------------------
 
     @property
@@ -368,6 +400,7 @@ class PyTorchDebugger:
                 "operations": [asdict(metrics) for metrics in self.debug_metrics],
                 "profiles": [profile.to_dict() for profile in self.profiles],
                 "layers": self.forward_layers,
+                "optimizations": [metrics.to_dict() for metrics in self.optimization_metrics],
             },
         )
         report["violations"] = [each for each in report["findings"] if each["id"] in OF_GRADIENTS]
@@ -383,7 +416,7 @@ class PyTorchDebugger:
     def clear_debug_data(self) -> None:
         """Forgets everything that was kept, and frees it."""
         self._journal.clear()
-        for kept in (self._snapshots, self.debug_metrics, self.debug_history, self.profiles):
+        for kept in (self._snapshots, self.debug_metrics, self.debug_history, self.profiles, self._optimizations):
             kept.clear()
         self.forward_layers = []
         self._forget()

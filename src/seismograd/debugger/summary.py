@@ -44,7 +44,7 @@ def summary_of(debugger: PyTorchDebugger) -> dict[str, Any]:
             "avg_execution_time": sum(times) / len(times) if times else None,
             "max_execution_time": max(times, default=None),
             "avg_memory_usage": sum(usage) / len(usage) if usage else None,
-            "total_optimizations": 0,
+            "total_optimizations": len(debugger.optimization_metrics),
         }
     )
     return summary

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -81,34 +82,51 @@ def _in_segments(module: nn.Module, segments: Sequence[tuple[int, int]], whole: 
 
 
 def _checkpointed(owner: nn.Module, forward: Forward, modules: list[nn.Module]) -> Forward:
+    everything = list({id(each): each for module in modules for each in module.modules()}.values())
+    parts = _Parts(
+        everything,
+        [module for module in everything if not type(module).__module__.startswith("torch.")],
+        generators_of(everything),
+    )
+
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         if not owner.training or not torch.is_grad_enabled():
             return forward(*args, **kwargs)
         if torch.compiler.is_compiling():  # a compiler keeps what a second run may not change, by itself
             return checkpoint(forward, *args, use_reentrant=False, **kwargs)
         return checkpoint(
-            forward, *args, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: _twice(modules), **kwargs
+            forward, *args, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: _twice(parts), **kwargs
         )
 
     return checkpointed
 
 
-def _twice(modules: list[nn.Module]) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    first = _FirstRun(modules)
+@dataclass(frozen=True)
+class _Parts:
+    """The modules of a block."""
+
+    everything: list[nn.Module]
+    users: list[nn.Module]
+    """Those of the user's classes: their attributes may change when they run."""
+    generators: list[Any]
+
+
+def _twice(parts: _Parts) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    first = _FirstRun(parts)
     return first, _SecondRun(first)
 
 
 class _FirstRun(AbstractContextManager[None]):
     """Notes what a block finds when it runs: generators, flags, and the buffers that it may change."""
 
-    def __init__(self, modules: list[nn.Module]) -> None:
-        self.modules = list({id(each): each for module in modules for each in module.modules()}.values())
+    def __init__(self, parts: _Parts) -> None:
+        self.parts = parts
         self.buffers: list[tuple[Tensor, Tensor]] = []
 
     def __enter__(self) -> None:
-        self.randomness = Randomness.now(own=generators_of(self.modules))
-        self.flags = [module.training for module in self.modules]
-        held = {id(one): one for module in self.modules for one in module._buffers.values() if one is not None}
+        self.randomness = Randomness.now(own=self.parts.generators)
+        self.flags = [module.training for module in self.parts.everything]
+        held = {id(one): one for module in self.parts.everything for one in module._buffers.values() if one is not None}
         with torch.no_grad():
             self._all = [(one, one._version, one.clone()) for one in held.values() if not one.is_inference()]
 
@@ -129,14 +147,31 @@ class _SecondRun(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         first = self._first
-        self._rewind = Rewind(first.modules)
+        self._rewind = Rewind(first.parts.users, alone=True)
         self._rewind.__enter__()
         with torch.no_grad():
+            self._present = [(buffer, buffer._version, buffer.clone()) for buffer, _ in first.buffers]
             for buffer, before in first.buffers:
                 buffer.copy_(before)
-        for module, flag in zip(first.modules, first.flags, strict=True):
-            module.training = flag
+        self._flags = _set_flags(first.parts.everything, first.flags)
         first.randomness.restore()
 
     def __exit__(self, *exception: object) -> None:
+        with torch.no_grad():
+            for buffer, _, present in self._present:
+                buffer.copy_(present)
+        if self._present:
+            torch._C._autograd._unsafe_set_version_counter(
+                tuple(buffer for buffer, _, _ in self._present), tuple(version for _, version, _ in self._present)
+            )
+        _set_flags(self._first.parts.everything, self._flags)
         self._rewind.__exit__(*exception)
+
+
+def _set_flags(modules: Sequence[nn.Module], flags: Sequence[bool]) -> list[bool]:
+    """Sets whether modules are in training, and says what they were."""
+    before = [module.training for module in modules]
+    if before != flags:
+        for module, flag in zip(modules, flags, strict=True):
+            module.training = flag
+    return before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import perf_counter
 from typing import Any
 
@@ -21,11 +21,12 @@ _MOST = 100
 
 
 @contextmanager
-def torch_may_deprecate_itself() -> Iterator[None]:
-    """What torch says of its own use of TorchScript, when its compiler is imported, is not shown to the user."""
+def torch_may_warn_itself() -> Iterator[None]:
+    """What torch says of its own use of torch, when it compiles, is not shown, and raises nothing."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"`?torch\.jit", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", message=r"`?torch\.jit", category=FutureWarning)
+        for kind in (DeprecationWarning, FutureWarning):
+            warnings.filterwarnings("ignore", message=r"`?torch\.jit", category=kind)
+        warnings.filterwarnings("ignore", message=r"The \.grad attribute of a Tensor that is not a leaf")
         yield
 
 
@@ -44,9 +45,13 @@ def breaks_noted(into: list[GraphBreak]) -> Iterator[None]:
 
 
 def graph_breaks(model: nn.Module, *args: Any, **kwargs: Any) -> list[GraphBreak]:
-    """Where and why a graph of this call of the model would break. The call runs, and everything is put back."""
+    """Where and why a graph of this call of the model would break. The call runs, and the model is put back.
+
+    Compiled code of the process is forgotten for it, and compiled anew when it is next needed.
+    """
     found: list[GraphBreak] = []
-    with Rewind([model]), torch.no_grad(), torch_may_deprecate_itself(), breaks_noted(found):
+    torch.compiler.reset()
+    with Rewind([model]), torch.no_grad(), torch_may_warn_itself(), breaks_noted(found):
         compiled: Any = torch.compile(model, backend="eager")
         compiled(*args, **kwargs)
     return found
@@ -62,7 +67,7 @@ class Compiled:
         self._ran = False
         self._learn(compiled=True)
         try:
-            with torch_may_deprecate_itself():
+            with torch_may_warn_itself():
                 self._run = torch.compile(model, **self._options)
         except TypeError as error:  # an option that it does not know
             raise TypeError(f"compile_options {dict(options)!r}: {error}") from error
@@ -77,10 +82,10 @@ class Compiled:
         return self._first(args, kwargs)
 
     def _first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        rewind, began = Rewind([self._model]), perf_counter()
+        rewind, began, frames = Rewind([self._model]), perf_counter(), _frames()
         rewind.__enter__()
         try:
-            with torch_may_deprecate_itself(), breaks_noted(self._breaks):
+            with torch_may_warn_itself(), breaks_noted(self._breaks):
                 output = self._run(*args, **kwargs)
         except Exception as error:
             if not failed_to_compile(error):
@@ -89,14 +94,19 @@ class Compiled:
             self._failed(error)
             return self._model(*args, **kwargs)
         self._ran = True
+        if _frames() == frames:
+            self._account.note("code that was compiled for an earlier model is used: graph_breaks() counts its breaks")
+            return output
         self._learn(compile_time=perf_counter() - began, graph_breaks=len(self._breaks), breaks=tuple(self._breaks))
         for each in self._breaks:
             self._account.note(f"graph break: {each}")
         return output
 
     def _once_more(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        strict = any(each[0] == "error" for each in warnings.filters)
         try:
-            return self._run(*args, **kwargs)
+            with torch_may_warn_itself() if strict else nullcontext():
+                return self._run(*args, **kwargs)
         except Exception as error:  # compiled anew, for other shapes
             if not failed_to_compile(error):
                 raise
@@ -110,6 +120,13 @@ class Compiled:
 
     def _learn(self, **known: Any) -> None:
         self._account.learn(**known)
+
+
+def _frames() -> int:
+    """How many functions were compiled in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["frames"]["total"])
 
 
 def failed_to_compile(error: BaseException | None) -> bool:

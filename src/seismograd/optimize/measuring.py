@@ -1,257 +1,131 @@
-"""How long steps take, one way against another, in turn: whatever else runs on the machine falls on all alike."""
+"""What an optimisation brought: bytes kept for backward, and seconds of a step, next to the model as it was."""
 
 from __future__ import annotations
 
-import gc
-import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from statistics import median
-from time import monotonic, perf_counter
+import statistics
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from seismograd.optimize.setups import Setup, placed, samples_in
-from seismograd.replay.tracer import storage_of
+from seismograd.costs import call
+from seismograd.onlookers.nested import tensors_in
+from seismograd.optimize.metrics import Account
+from seismograd.optimize.models import Optimized, optimized
+from seismograd.optimize.modes import OptimizationMode
+from seismograd.replay.rewind import Rewind
 
-BLOCK = 0.03
-"""Seconds that a side runs before it is the other's turn: more than a timer's grain, less than most disturbances."""
-
-LEAST, MOST = 6, 24
-"""Rounds: with less than 6 there is no interval at 95 %."""
-
-NARROW = 0.02
-"""An interval that is no wider need not be made narrower."""
+_ROUNDS, _SECONDS = 15, 5.0
+"""So many steps of each are timed, if there is so much time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """The median of some ratios, and the two order statistics that hold it at 95 %; with less than 6 all are in it."""
+def saved_bytes(model: nn.Module, run: Callable[[], Any]) -> int:
+    """The bytes that autograd keeps for backward of what `run` computes, without the model's parameters and buffers.
 
-    middle: float
-    low: float
-    high: float
-    pairs: int
-
-    @staticmethod
-    def of(ratios: Sequence[float]) -> Interval:
-        values = sorted(ratios)
-        count = len(values)
-        inside = 0
-        while inside < (count - 1) // 2 and _tail(count, inside + 1) <= 0.025:
-            inside += 1
-        return Interval(median(values), values[inside], values[count - 1 - inside], count)
-
-    @property
-    def sure(self) -> bool:
-        """Whether there were enough pairs for an interval."""
-        return self.pairs >= LEAST
-
-    @property
-    def width(self) -> float:
-        return (self.high - self.low) / self.middle if self.middle else math.inf
-
-    def __str__(self) -> str:
-        return f"{self.middle:.2f} ({self.low:.2f}-{self.high:.2f})"
-
-
-def _tail(count: int, rank: int) -> float:
-    """How likely no more than `rank` of so many fall below their median."""
-    return float(sum(math.comb(count, below) for below in range(rank + 1)) / 2**count)
-
-
-class Lane:
-    """One side of a comparison: a setup that takes its steps in blocks, with batches from memory or from its loader."""
-
-    def __init__(self, setup: Setup, *, loads: bool = False) -> None:
-        self.setup, self.loads = setup, loads and setup.loader is not None
-        self.first_seconds: list[float] = []
-        """Of the first steps: what is compiled is compiled in them."""
-        self.seconds = math.inf
-        """A step, when it was warm."""
-        self.block_steps = 1
-
-    def warm_up(self, steps: int = 2) -> None:
-        """The first steps: one for each shape of a batch, and some more."""
-        shapes: dict[Any, Any] = {}
-        for batch in self.setup.batches:
-            shapes.setdefault(_shapes_of(batch), batch)
-        batches = [*list(shapes.values())[:3], *([self.setup.batches[0]] * steps)]
-        with self.setup.in_force():
-            for batch in batches:
-                began = perf_counter()
-                self.setup.step(batch)
-                synchronize(self.setup.device)
-                self.first_seconds.append(perf_counter() - began)
-        self.seconds = min(self.first_seconds[-steps:])
-        self.block_steps = max(1, min(64, math.ceil(BLOCK / max(self.seconds, 1e-6))))
-
-    @property
-    def compile_seconds(self) -> float:
-        """What the first steps took longer than warm ones."""
-        return max(0.0, sum(self.first_seconds) - len(self.first_seconds) * self.seconds)
-
-    def block(self, steps: int, lead: int = 0) -> float:
-        """Seconds for a sample, over so many steps; `lead` steps before them are not counted."""
-        step, device = self.setup.step, self.setup.device
-        with self._feed() as feed, self.setup.in_force():
-            for _ in range(lead + self._prefetched):
-                step(next(feed))
-            synchronize(device)
-            samples, began = 0, perf_counter()
-            for _ in range(steps):
-                batch = next(feed)
-                step(batch)
-                samples += samples_in(batch)
-            synchronize(device)
-            return (perf_counter() - began) / samples
-
-    @property
-    def _prefetched(self) -> int:
-        """Batches that workers have made before the first one is asked for: the pace is seen after them."""
-        loader = self.setup.loader
-        if not self.loads or loader is None or not loader.num_workers:
-            return 0
-        return int(loader.num_workers * (loader.prefetch_factor or 2))
-
-    @contextmanager
-    def _feed(self) -> Iterator[Iterator[Any]]:
-        """Batches without end. Workers live no longer than the block, so that the other side has the processors."""
-        feed = self._loaded() if self.loads else _again(self.setup.batches)
-        try:
-            yield feed
-        finally:
-            with suppress(AttributeError):
-                feed.close()  # type: ignore[attr-defined]
-
-    def _loaded(self) -> Iterator[Any]:
-        loader: Any = self.setup.loader
-        try:
-            while True:
-                for batch in loader:
-                    yield placed(batch, self.setup.device)
-        finally:
-            if getattr(loader, "_iterator", None) is not None:  # persistent workers
-                with suppress(Exception):
-                    loader._iterator._shutdown_workers()
-                loader._iterator = None
-
-
-def compare(
-    lanes: Sequence[Lane],
-    until: float,
-    latest: float | None = None,
-    tick: Callable[[], None] | None = None,
-    *,
-    most: int = MOST,
-) -> list[list[float]]:
-    """Rounds of the seconds for a sample of each lane, until the time is up or the ratios are known well.
-
-    For enough rounds it goes on until `latest`.
-
-    Each round begins with another one. When to stop is decided by the width of the interval alone, never by where it
-    lies: stopping at a lucky moment would make luck look like speed.
+    Each storage counts once.
     """
-    rounds: list[list[float]] = []
-    steps = _steps(lanes)
-    lead = int(any(lane.setup.threads is not None for lane in lanes))  # new threads have to be started
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        while True:
-            taken = [0.0] * len(lanes)
-            for turn in range(len(lanes)):
-                at = (turn + len(rounds)) % len(lanes)
-                taken[at] = lanes[at].block(steps, lead)
-            rounds.append(taken)
-            if tick is not None:
-                tick()
-            if len(rounds) >= most:
-                return rounds
-            now, enough = monotonic(), len(rounds) >= LEAST
-            if now > until and (enough or now > (latest or until)):
-                return rounds
-            if enough and all(speedup(rounds, 0, at).width < NARROW for at in range(1, len(lanes))):
-                return rounds
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _steps(lanes: Sequence[Lane]) -> int:
-    """The steps of a block, the same for all, so that they see the same batches: the slowest has its usual time."""
-    fastest = min(lane.seconds for lane in lanes)
-    return max(min(lane.block_steps for lane in lanes), min(64, math.ceil(0.1 * BLOCK / max(fastest, 1e-6))))
-
-
-def speedup(rounds: Sequence[Sequence[float]], base: int, other: int) -> Interval:
-    """How many times as fast one lane is as another."""
-    return Interval.of([taken[base] / taken[other] for taken in rounds])
-
-
-# -- memory ----------------------------------------------------------------------------------------------------------
-
-
-def memory_measure(device: torch.device) -> str:
-    """What `peak_memory` measures there."""
-    if device.type == "cuda":
-        return "the most bytes allocated on the device in a step"
-    return "the bytes that are kept for backward in a step"
-
-
-def peak_memory(setup: Setup) -> int:
-    """The bytes that a step takes, as `memory_measure` has it."""
-    batch = setup.batches[0]
-    with setup.in_force():
-        if setup.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(setup.device)
-            setup.step(batch)
-            return int(torch.cuda.max_memory_allocated(setup.device))
-        return kept_for_backward(setup, batch)
-
-
-def kept_for_backward(setup: Setup, batch: Any) -> int:
-    """The bytes that autograd keeps of one forward pass, each storage counted once, without parameters and buffers."""
-    held = setup.trained if isinstance(setup.trained, torch.nn.Module) else setup.model
-    own = {storage_of(one) for one in (*held.parameters(), *held.buffers())}
-    saved: dict[int, tuple[int, Tensor]] = {}
+    known = {_key(one) for one in (*model.parameters(), *model.buffers())}
+    held: dict[int, tuple[int, Tensor]] = {}
 
     def note(tensor: Tensor) -> Tensor:
-        place = storage_of(tensor)
-        if place and place not in own:  # held on to: a freed place would be given to the next
-            saved[place] = tensor.untyped_storage().nbytes(), tensor.detach()
+        if tensor.layout == torch.strided and _key(tensor) not in known:
+            held[_key(tensor)] = tensor.untyped_storage().nbytes(), tensor  # kept alive: its address is its name
         return tensor
 
-    with saved_tensors_hooks(note, _same):
-        loss = setup.loss(batch)
-        total = sum(size for size, _ in saved.values())
-        saved.clear()
-    loss.backward()  # type: ignore[no-untyped-call]
-    setup.optimizer.zero_grad()
+    with saved_tensors_hooks(note, _same), torch.enable_grad():
+        output = run()
+    total = sum(size for size, _ in held.values())
+    del output
     return total
+
+
+def measured(
+    model: nn.Module, mode: OptimizationMode | str, sample_input: Any = None, **options: Any
+) -> tuple[nn.Module, Account]:
+    """A model in a mode, and what is known of it: with a sample, what that tells too."""
+    fast = optimized(model, mode, **options)
+    if not isinstance(fast, Optimized):
+        return fast, Account(OptimizationMode.NONE, {"execution_time": 0.0, "speedup_factor": 1.0})
+    if sample_input is not None:
+        measure(fast, sample_input)
+    return fast, fast.account
+
+
+def measure(fast: Optimized, sample_input: Any) -> None:
+    """Fills in what a sample tells: savings, speed-up, how far the outputs are apart. Everything is put back.
+
+    A sample is what the model is called with: a tensor, a tuple of arguments, a dict of keywords.
+    """
+    model, account = fast.original, fast.account
+    with Rewind([model], list(tensors_in(sample_input))):
+        difference = _difference(model, fast, sample_input)
+        account.learn(max_difference=difference)
+        if model.training:
+            before, after = (saved_bytes(model, partial(call, each, sample_input)) for each in (model, fast))
+            account.learn(memory_savings=1 - after / before if before else 0.0)
+        else:
+            account.note("the model is in evaluation mode: what training would save was not measured")
+        times = _interleaved(lambda: _step(model, sample_input), lambda: _step(fast, sample_input))
+        was, now = (statistics.median(each) for each in times)
+        account.learn(speedup_factor=was / now, execution_time=now)
+
+
+def _difference(model: nn.Module, fast: nn.Module, sample: Any) -> float | None:
+    """The largest difference of two outputs, from the same state and random numbers."""
+    outputs = []
+    for each in (model, fast):
+        with Rewind([model]), torch.no_grad():
+            outputs.append(list(tensors_in(call(each, sample))))
+    pairs = list(zip(*outputs, strict=False))
+    if len(outputs[0]) != len(outputs[1]) or any(one.shape != other.shape for one, other in pairs):
+        raise RuntimeError("the optimised model gives another structure than the model: its outputs do not compare")
+    largest = [
+        float((one.double() - other.double()).abs().max())
+        for one, other in pairs
+        if one.numel() and (one.is_floating_point() or one.dtype == other.dtype)
+    ]
+    return max(largest, default=None)
+
+
+def _step(model: nn.Module, sample: Any) -> None:
+    """A forward pass, and in training a backward pass of the sum of what it gave. Gradients are its own."""
+    for parameter in model.parameters():
+        parameter.grad = None
+    outputs = [one for one in tensors_in(call(model, sample)) if one.is_floating_point() and one.requires_grad]
+    if outputs and model.training:
+        torch.autograd.backward([one.float().sum() for one in outputs])
+
+
+def _interleaved(*runs: Callable[[], None]) -> list[list[float]]:
+    """Seconds of each, taken in turns so that a slow moment meets all of them."""
+    for run in runs:
+        run()  # what is done once: compiling, allocating
+    times: list[list[float]] = [[] for _ in runs]
+    ends = perf_counter() + _SECONDS
+    for round_ in range(_ROUNDS):
+        for at in range(len(runs)):
+            which = (at + round_) % len(runs)
+            began = perf_counter()
+            runs[which]()
+            _wait()
+            times[which].append(perf_counter() - began)
+        if perf_counter() > ends:
+            break
+    return times
+
+
+def _wait() -> None:
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+
+
+def _key(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else id(tensor)
 
 
 def _same(tensor: Tensor) -> Tensor:
     return tensor
-
-
-def synchronize(device: torch.device) -> None:
-    """Waits for the device, where it works on its own."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _again(batches: Sequence[Any]) -> Iterator[Any]:
-    while True:
-        yield from batches
-
-
-def _shapes_of(batch: Any) -> tuple[Any, ...]:
-    from seismograd.replay.numbers import tensors_in
-
-    return tuple((way, tuple(one.shape), one.dtype) for way, one in tensors_in(batch))

@@ -17,6 +17,7 @@ from seismograd.optimize.checkpoints import Checkpoints
 from seismograd.optimize.compiling import Compiled
 from seismograd.optimize.metrics import Account, OptimizationMetrics
 from seismograd.optimize.modes import OptimizationMode
+from seismograd.optimize.scripting import Scripted
 
 __all__ = ["Optimized", "optimized", "scaler_for"]
 
@@ -45,6 +46,10 @@ def optimized(
         raise TypeError(f"model is a {type(model).__name__}, not an nn.Module")
     if mode is OptimizationMode.NONE:
         return model
+    if scripted and not mode.compiles:
+        raise ValueError(f"scripted=True is a way to compile, and mode {mode} does not: use compilation")
+    if scripted and compile_options:
+        raise ValueError(f"compile_options {dict(compile_options)!r} are for torch.compile: leave scripted=True out")
     if isinstance(model, Optimized):
         model = model.original
     return Optimized(model, mode, dtype, compile_options, scripted)
@@ -75,8 +80,8 @@ class Optimized(nn.Module):
             original=model,
             account=account,
             settings=(mode, dtype, None if compile_options is None else dict(compile_options), scripted),
-            _checkpoints=_checkpoints(model, account) if mode.checkpoints else None,
-            _run=Compiled(model, account, compile_options or {}) if mode.compiles else model,
+            _checkpoints=_checkpoints(model, account, scripted) if mode.checkpoints else None,
+            _run=_runner(model, account, compile_options, scripted) if mode.compiles else model,
         )
         self.__dict__["forward"] = _like(model.forward, self._forward)
         account.learn(execution_time=perf_counter() - began)
@@ -143,7 +148,16 @@ class Optimized(nn.Module):
         return f"{type(self.original).__name__}, mode={self.settings[0]}"
 
 
-def _checkpoints(model: nn.Module, account: Account) -> Checkpoints | None:
+def _runner(
+    model: nn.Module, account: Account, compile_options: Mapping[str, Any] | None, scripted: bool
+) -> Callable[..., Any]:
+    return Scripted(model, account) if scripted else Compiled(model, account, compile_options or {})
+
+
+def _checkpoints(model: nn.Module, account: Account, scripted: bool) -> Checkpoints | None:
+    if scripted:
+        account.note("nothing is checkpointed: TorchScript cannot compute a block again")
+        return None
     blocks = blocks_of(model)
     account.learn(checkpointed=tuple(name for block in blocks for name in block.names))
     if not blocks:

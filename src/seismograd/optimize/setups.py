@@ -15,9 +15,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
+from seismograd import patches
 from seismograd.costs import cost
+from seismograd.learning_rate import put_back
+from seismograd.preflight.flight import quietly
 from seismograd.preflight.trial import CannotCheckError, Trial
 from seismograd.replay.numbers import mapped, tensors_in
+from seismograd.replay.rewind import Rewind
 from seismograd.replay.surroundings import Randomness
 
 _MOST_BATCHES = 8
@@ -208,6 +212,19 @@ def rebuilt(loader: DataLoader[Any], **changes: Any) -> DataLoader[Any]:
         options |= {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None}
         options["timeout"] = 0
     return DataLoader(loader.dataset, **options)
+
+
+@contextmanager
+def aside(model: nn.Module, optimizer: Optimizer, loss_fn: Any, batches: Any) -> Iterator[None]:
+    """Trials happen here: nobody who watches hears of them, and afterwards everything of the user's is as it was."""
+    with ExitStack() as stack:
+        if patches.listeners():
+            stack.enter_context(patches.apart())
+        stack.enter_context(quietly())
+        stack.enter_context(settings_put_back())
+        stack.enter_context(Rewind([one for one in (model, loss_fn) if isinstance(one, nn.Module)]))
+        stack.enter_context(put_back(model, optimizer, loss_fn, batches))
+        yield
 
 
 @contextmanager

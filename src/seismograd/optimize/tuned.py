@@ -14,7 +14,7 @@ from seismograd.records import strict
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from seismograd.optimize.measuring import Interval
+    from seismograd.optimize.lanes import Interval
     from seismograd.optimize.parity import Parity
 
 RECOMMENDED, FASTER, SAME, SLOWER = "recommended", "faster", "no faster", "slower"

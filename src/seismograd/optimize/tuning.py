@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from statistics import median
 from typing import Any
 
@@ -14,14 +13,12 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
-from seismograd import patches
 from seismograd.attach import check_models, check_optimizers
-from seismograd.learning_rate import put_back
 from seismograd.optimize.knobs import Knob, Variant, given, knobs_for
-from seismograd.optimize.measuring import LEAST, MOST, Interval, Lane, compare, memory_measure, peak_memory, speedup
+from seismograd.optimize.lanes import LEAST, MOST, Interval, Lane, compare, memory_measure, peak_memory, speedup
 from seismograd.optimize.parity import PASSES, Reference
 from seismograd.optimize.search_progress import Clock
-from seismograd.optimize.setups import Bench, kept, samples_in, settings_put_back
+from seismograd.optimize.setups import Bench, aside, kept, samples_in
 from seismograd.optimize.tuned import (
     CHANGES,
     FAILED,
@@ -35,8 +32,6 @@ from seismograd.optimize.tuned import (
     Outcome,
     Tuning,
 )
-from seismograd.preflight.flight import quietly
-from seismograd.replay.rewind import Rewind
 
 _TIME_UP = "the time was up"
 _OWN_CAVEAT = "another batch size is another training: tune its learning rate before you use it"
@@ -80,13 +75,7 @@ def tune(
     """
     found = _checked(model, loss_fn, optimizer, seconds)
     own = given(variants)
-    with Clock(seconds) as clock, ExitStack() as stack:
-        if patches.listeners():
-            stack.enter_context(patches.apart())
-        stack.enter_context(quietly())
-        stack.enter_context(settings_put_back())
-        stack.enter_context(Rewind([one for one in (model, loss_fn) if isinstance(one, nn.Module)]))
-        stack.enter_context(put_back(model, found, loss_fn, batches))
+    with Clock(seconds) as clock, aside(model, found, loss_fn, batches):
         loader = batches if isinstance(batches, DataLoader) else None
         clock.show("taking batches")
         bench = Bench(model, loss_fn, found, kept(batches, 0.1 * seconds), loader)
@@ -212,7 +201,7 @@ class _Search:
         lane = Lane(setup, loads=variant.loads)
         lane.warm_up()
         if variant.compiles:
-            _raise_if_uncompiled(lane)
+            raise_if_uncompiled(lane)
             outcome.compile_time = max(0.0, took - steps * lane.seconds) + lane.compile_seconds
         return lane
 
@@ -332,7 +321,7 @@ class _Search:
         lane = Lane(variant.turned(self.bench.setup()), loads=variant.loads if loads is None else loads)
         lane.warm_up()
         if variant.compiles:
-            _raise_if_uncompiled(lane)
+            raise_if_uncompiled(lane)
         return lane
 
     def _baseline(self, *, loads: bool) -> Lane:
@@ -394,7 +383,7 @@ class CompileError(RuntimeError):
     """What was to be compiled runs uncompiled."""
 
 
-def _raise_if_uncompiled(lane: Lane) -> None:
+def raise_if_uncompiled(lane: Lane) -> None:
     known = getattr(lane.setup.model, "optimization", None)
     if known is not None and not known.compiled:
         raise CompileError(known.notes[-1] if known.notes else "torch.compile failed")

@@ -73,10 +73,14 @@ def silenced() -> Iterator[None]:
 
 class Rewind:
     """A context in which modules may run: afterwards their attributes, parameters, gradients, buffers and flags are as
-    they were, and so are the states of all generators. `kept` are bytes that ops wrote over, to be copied back."""
+    they were, and so are the states of all generators. `kept` are bytes that ops wrote over, to be copied back.
 
-    def __init__(self, modules: Iterable[nn.Module], tensors: Iterable[Tensor] = ()) -> None:
-        self._modules = list({id(each): each for module in modules for each in module.modules()}.values())
+    With `alone` it is these modules without those inside of them.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module], tensors: Iterable[Tensor] = (), *, alone: bool = False) -> None:
+        inside = modules if alone else (each for module in modules for each in module.modules())
+        self._modules = list({id(each): each for each in inside}.values())
         self._others = list(tensors)
         self.kept: dict[int, tuple[Tensor, Tensor, Tensor, int]] = {}
 
