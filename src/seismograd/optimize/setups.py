@@ -123,7 +123,10 @@ class Bench:
     def setup(self) -> Setup:
         """A copy of its own, and the generators as they were at the start."""
         self.randomness.restore()
-        model, loss_fn, optimizer = copy.deepcopy((self.model, self.loss_fn, self.optimizer))
+        copies: dict[int, Any] = {}
+        model, loss_fn, optimizer = copy.deepcopy((self.model, self.loss_fn, self.optimizer), copies)
+        for name in vars(self.optimizer).keys() - vars(optimizer).keys():  # LBFGS leaves out some of its own
+            setattr(optimizer, name, copy.deepcopy(getattr(self.optimizer, name), copies))
         if not model.training:  # parts that stand in eval mode in a model in train mode were meant to
             model.train()
         self.randomness.restore()  # a model's own way to be copied may draw

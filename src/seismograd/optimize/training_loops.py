@@ -17,6 +17,7 @@ from seismograd.attach import check_models, check_optimizers
 from seismograd.optimize.knobs import Knob, Variant, knobs_for
 from seismograd.optimize.lanes import Interval, Lane, compare, memory_measure, peak_memory, speedup, synchronize
 from seismograd.optimize.metrics import Account
+from seismograd.optimize.models import Optimized
 from seismograd.optimize.modes import OptimizationMode
 from seismograd.optimize.parity import Reference
 from seismograd.optimize.setups import Bench, Setup, aside, kept, placed, samples_in
@@ -83,7 +84,7 @@ class PyTorchOptimizer:
             losses.append(_epoch(setup, dataloader, accumulation_steps, gradient_clip))
         synchronize(bench.device)
         total = perf_counter() - began
-        account = getattr(setup.model, "account", None) or Account(mode)
+        account = setup.model.account if isinstance(setup.model, Optimized) else Account(mode)
         metrics = dict.fromkeys(("speedup_factor", "speedup_interval", "memory_savings")) | known
         metrics |= {"amp_enabled": mode.narrows, "execution_time": known.get("execution_time", total)}
         account.learn(**{name: metrics[name] for name in _MEASURES})

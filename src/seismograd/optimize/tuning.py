@@ -45,6 +45,9 @@ _SHORTEST = 0.02
 _LONGER = 0.1
 """The part of the time that may be added where a variant has not been measured often enough."""
 
+_COMPILING = 20.0
+"""Seconds: in less nothing is compiled."""
+
 _WEIGHT = 3
 """What compiles gets so many times as much time."""
 
@@ -141,7 +144,7 @@ class _Search:
         while waiting:
             knob = waiting.pop(0)
             left = clock.left - _LATER * clock.limit
-            if left <= 0 or (knob.compiles and left < 1.2 * compiling):
+            if left <= 0 or (knob.compiles and (clock.limit < _COMPILING or left < 1.2 * compiling)):
                 continue
             clock.show(knob.name)
             began = clock.now
@@ -311,6 +314,9 @@ class _Search:
         known = {outcome.name for outcome in self.tried.values()}
         why = self.tuning.stopped or _TIME_UP
         waiting = {knob.name: why for knob in self.knobs if knob.name not in known}
+        if self.clock.limit < _COMPILING and not self.tuning.stopped:
+            short = f"to compile takes time: give {_COMPILING:.0f} seconds or more"
+            waiting |= {knob.name: short for knob in self.knobs if knob.compiles}
         self.tuning.outcomes += [Outcome(name, NOT_TRIED, note=text) for name, text in {**waiting, **missing}.items()]
         self.baselines.clear()
         _clean(self.bench.device)
@@ -397,6 +403,7 @@ def _pays_off(base: Lane, outcome: Outcome) -> int | None:
 
 
 def _clean(device: torch.device) -> None:
-    gc.collect()
+    """Gives back what a variant took on the device; on the CPU the next comparison collects it."""
     if device.type == "cuda":
+        gc.collect()
         torch.cuda.empty_cache()
