@@ -27,6 +27,9 @@ PASSES = 3
 _ROOM = 1.5
 """The seeds are few: a variant may lie so many times as far out as the farthest of them."""
 
+DRAWS = 12
+"""So many random numbers are averaged over."""
+
 _ROUNDING = 8.0
 """Another order of summation may err so many times as much."""
 
@@ -76,6 +79,8 @@ class Trace:
     gradients: list[Tensor]
     curve: list[float]
     weights: list[Tensor]
+    averaged: bool = False
+    """Whether output and gradients are the means over other random numbers."""
 
 
 class Reference:
@@ -88,6 +93,8 @@ class Reference:
         self.width = max(1, min(batches, len(bench.batches)))
         """So many batches make a pass."""
         self.steps = passes * self.width
+        self.mean: Drawn | None = None
+        """Of the baseline over many random numbers, where it draws any."""
         self.dtype = _dtype_of(bench)
         start = bench.setup()
         self.start = _numbers(start.trained.parameters())
@@ -108,32 +115,46 @@ class Reference:
                 tick()
             self.seeds.append(self.trace(_disturbed(bench.setup(), seed), seed))
         self.noise = self._noise()
+        if self.noise.spread_gradients > self.noise.plain_allowed["gradients"]:
+            means = [_averaged(bench.setup(), bench.batches[0], bench.randomness, first) for first in (100, 200)]
+            self.mean = Drawn(*means[0], _apart(means[1][0], means[0][0]), _apart(means[1][1], means[0][1]))
 
-    def trace(self, setup: Setup, seed: int = 0, merged: int = 1) -> Trace:
-        """Outputs and gradients on the first batch, then some steps. `merged` batches at a time go into a step."""
+    def trace(self, setup: Setup, seed: int = 0, *, merged: int = 1, draws: bool = False) -> Trace:
+        """Outputs and gradients on the first batch, then some steps. `merged` batches at a time go into a step.
+
+        What `draws` random numbers of its own, in a training that has any, is averaged over many of them.
+        """
         if merged > 1 and self.width % merged:
             raise ValueError(f"{self.width} batches cannot be joined {merged} at a time")
         randomness, batches = self.bench.randomness, setup.batches[: self.width]
         with setup.in_force():
-            _seeded(randomness, seed)
-            output, gradients = _first(setup, batches[0])
+            averaged = draws and self.mean is not None
+            if averaged:
+                output, gradients = _averaged(setup, batches[0], randomness, 300)
+            else:
+                _seeded(randomness, seed)
+                output, gradients = _first(setup, batches[0])
             _seeded(randomness, seed)
             losses = [setup.step(batch) for batch in _order(batches, seed, self.steps, merged)]
         curve = [float(loss) for loss in losses]
-        return Trace(output, gradients, curve, _numbers(setup.trained.parameters()))
+        return Trace(output, gradients, curve, _numbers(setup.trained.parameters()), averaged)
 
-    def judge(self, trace: Trace, dtype: torch.dtype | None = None, *, draws: bool = False, merged: int = 1) -> Parity:
-        """Whether what was traced learns the same as the reference.
+    def judge(self, trace: Trace, dtype: torch.dtype | None = None, *, merged: int = 1) -> Parity:
+        """Whether what was traced learns the same as the reference. `dtype` is the type that it computes in.
 
-        `dtype` is the type that it computes in. `draws` says that it may draw other random numbers: then outputs and
-        gradients only have to be as near as those of other seeds are.
+        A trace of averages only has to be as near to those of the baseline as others of them are.
         """
         eps = _eps(dtype, self.dtype)
-        allowed = self.noise.allowed(eps, _eps(None, self.dtype), draws=draws)
-        exact = self.exact
+        allowed = self.noise.allowed(eps, _eps(None, self.dtype))
+        exact, right_first = self.exact, self.exact
+        if trace.averaged:
+            assert self.mean is not None
+            right_first = Trace(self.mean.output, self.mean.gradients, [], [])
+            allowed["outputs"] = max(allowed["outputs"], _ROOM * self.mean.spread_output)
+            allowed["gradients"] = max(allowed["gradients"], _ROOM * self.mean.spread_gradients)
         found = {
-            "outputs": _apart(trace.output, exact.output) if merged == 1 else 0.0,
-            "gradients": _apart(trace.gradients, exact.gradients) if merged == 1 else 0.0,
+            "outputs": _apart(trace.output, right_first.output) if merged == 1 else 0.0,
+            "gradients": _apart(trace.gradients, right_first.gradients) if merged == 1 else 0.0,
             "weights": self._strayed(trace),
         }
         means, right = _means(trace.curve, self.width // merged), _means(exact.curve, self.width)
@@ -163,7 +184,6 @@ class Reference:
         return Noise(
             outputs=_apart(self.plain.output, exact.output),
             gradients=_apart(self.plain.gradients, exact.gradients),
-            spread_outputs=max((_apart(one.output, exact.output) for one in self.seeds), default=0.0),
             spread_gradients=max((_apart(one.gradients, exact.gradients) for one in self.seeds), default=0.0),
             loss=max(gaps, default=0.0),
             fell=fell,
@@ -173,12 +193,21 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
+class Drawn:
+    """Mean outputs and gradients over many random numbers, and how far another such mean lies from it."""
+
+    output: list[Tensor]
+    gradients: list[Tensor]
+    spread_output: float
+    spread_gradients: float
+
+
+@dataclass(frozen=True, slots=True)
 class Noise:
     """What the baseline differs by from the reference, by rounding and by chance."""
 
     outputs: float
     gradients: float
-    spread_outputs: float
     spread_gradients: float
     loss: float
     fell: float
@@ -190,15 +219,12 @@ class Noise:
         """What a variant may differ by that computes in the same type and draws the same numbers."""
         return self.allowed(self.eps, self.eps)
 
-    def allowed(self, eps: float, own: float, *, draws: bool = False) -> dict[str, float]:
+    def allowed(self, eps: float, own: float) -> dict[str, float]:
         """What may be differed by with a rounding of `eps`, `own` being the baseline's."""
         outputs, gradients = (
             max(least, min(_COARSE, _ROUNDING * max(error / own, 4.0) * eps))
             for error, least in ((self.outputs, _OUTPUTS), (self.gradients, _GRADIENTS))
         )
-        if draws:
-            outputs = max(outputs, _ROOM * self.spread_outputs)
-            gradients = max(gradients, _ROOM * self.spread_gradients)
         return {
             "outputs": outputs,
             "gradients": gradients,
@@ -242,6 +268,21 @@ def _first(setup: Setup, batch: Any) -> tuple[list[Tensor], list[Tensor]]:
     found = _numbers([*output, loss.reshape(1)]), _numbers(gradients)
     setup.optimizer.zero_grad()
     return found
+
+
+def _averaged(setup: Setup, batch: Any, randomness: Randomness, first: int) -> tuple[list[Tensor], list[Tensor]]:
+    """The same, over many random numbers: what they do averages out, what is wrong stays."""
+    total: tuple[list[Tensor], list[Tensor]] | None = None
+    for seed in range(first, first + DRAWS):
+        _seeded(randomness, seed)
+        found = _first(setup, batch)
+        if total is None:
+            total = found
+            continue
+        for kept, new in zip((*total[0], *total[1]), (*found[0], *found[1]), strict=True):
+            kept.add_(new)  # they are copies
+    assert total is not None
+    return [one / DRAWS for one in total[0]], [one / DRAWS for one in total[1]]
 
 
 def _order(batches: Sequence[Any], seed: int, steps: int, merged: int) -> list[Any]:

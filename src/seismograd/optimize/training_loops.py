@@ -141,7 +141,7 @@ def _trained(
     synchronize(bench.device)
     total = perf_counter() - began
     setup = variant.turned(bench.setup())
-    parity = reference.judge(reference.trace(setup), variant.dtype, draws=variant.draws)
+    parity = reference.judge(reference.trace(setup, draws=variant.draws), variant.dtype)
     known = _brought(bench, variant, setup)
     return {
         "total_time": total,

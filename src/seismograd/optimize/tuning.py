@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from seismograd.attach import check_models, check_optimizers
 from seismograd.optimize.knobs import Knob, Variant, given, knobs_for
 from seismograd.optimize.lanes import LEAST, MOST, Interval, Lane, compare, memory_measure, peak_memory, speedup
-from seismograd.optimize.parity import PASSES, Reference
+from seismograd.optimize.parity import DRAWS, PASSES, Reference
 from seismograd.optimize.search_progress import Clock
 from seismograd.optimize.setups import Bench, aside, kept, samples_in
 from seismograd.optimize.tuned import (
@@ -197,9 +197,9 @@ class _Search:
         setup = variant.turned(self.bench.setup())
         began, steps = self.clock.now, 0
         if self.reference.width % variant.merged == 0:
-            trace = self.reference.trace(setup, merged=variant.merged)
-            steps = len(trace.curve) + 1
-            outcome.parity = self.reference.judge(trace, variant.dtype, draws=variant.draws, merged=variant.merged)
+            trace = self.reference.trace(setup, merged=variant.merged, draws=variant.draws)
+            steps = len(trace.curve) + (DRAWS if trace.averaged else 1)
+            outcome.parity = self.reference.judge(trace, variant.dtype, merged=variant.merged)
         took = self.clock.now - began
         lane = Lane(setup, loads=variant.loads)
         lane.warm_up()
