@@ -51,9 +51,13 @@ _HOME = {
     "optimize_model": "optimize.decorating",
     "plot_gradients": "reports.figures",
     "preflight": "preflight",
+    "recovery_strategy": "recovery.errors",
     "register_anomaly_hook": "steps",
+    "register_recovery": "recovery.errors",
+    "replace_nonfinite": "recovery.replacing",
     "replay": "replay",
     "runs": "store.store",
+    "safe_inference": "recovery.inference",
     "tune": "optimize.tuning",
     "validate_model_input": "guard",
     "watch": "training",
@@ -104,9 +108,13 @@ __all__ = [
     "optimize_model",
     "plot_gradients",
     "preflight",
+    "recovery_strategy",
     "register_anomaly_hook",
+    "register_recovery",
+    "replace_nonfinite",
     "replay",
     "runs",
+    "safe_inference",
     "tune",
     "validate_model_input",
     "watch",
@@ -134,6 +142,9 @@ if TYPE_CHECKING:
     from seismograd.optimize.tuning import tune
     from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
+    from seismograd.recovery.errors import recovery_strategy, register_recovery
+    from seismograd.recovery.inference import safe_inference
+    from seismograd.recovery.replacing import replace_nonfinite
     from seismograd.replay.again import replay
     from seismograd.reports.figures import plot_gradients
     from seismograd.stats.arrays import GradientStats, check_initialization, clip_gradients

@@ -6,6 +6,7 @@ import linecache
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -91,8 +92,7 @@ class Compiled:
             if not failed_to_compile(error):
                 raise
             rewind.__exit__()
-            self._failed(error)
-            return self._model(*args, **kwargs)
+            return self._uncompiled(error, args, kwargs)
         self._ran = True
         if _frames() == frames:
             self._account.note("code that was compiled for an earlier model is used: graph_breaks() counts its breaks")
@@ -110,8 +110,12 @@ class Compiled:
         except Exception as error:  # compiled anew, for other shapes
             if not failed_to_compile(error):
                 raise
-            self._failed(error)
-            return self._model(*args, **kwargs)
+            return self._uncompiled(error, args, kwargs)
+
+    def _uncompiled(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        output = self._model(*args, **kwargs)  # where it fails too, the call is wrong, and not the compiler
+        self._failed(error)
+        return output
 
     def _failed(self, error: Exception) -> None:
         self._run = None
@@ -145,18 +149,25 @@ def failed_to_compile(error: BaseException | None) -> bool:
 
 
 def in_short(error: BaseException) -> str:
-    """The type of an error and the first line of what it says."""
+    """The type of an error and the first line of what it says; the second too, where that is what was raised."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+    said = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+    return f"{type(error).__name__}: {said}".rstrip(": ")
 
 
 def _explained(reason: Any) -> GraphBreak:
     said = [line.strip() for line in str(reason.reason).splitlines() if line.strip()]
-    text = " ".join(said[:2]) if said else "unknown"
+    text = said[0] if said else "unknown"
+    why = [line.removeprefix("Explanation: ") for line in said if line.startswith("Explanation:")]
+    hints = [line.removeprefix("Hint: ") for line in said if line.startswith("Hint:")]
+    if text.startswith("generic_jump"):
+        why = ["which way the code goes depends on the values of a tensor"]
+        hints = ["torch.where or torch.cond, or a condition on something else than a tensor"]
     frames: Sequence[Any] = list(reason.user_stack or ())
     own = [frame for frame in frames if is_users(frame.filename)] or frames
+    found = GraphBreak(f"{text}: {why[0]}" if why else text, hint=hints[0] if hints else None)
     if not own:
-        return GraphBreak(text)
+        return found
     last = own[-1]
     code = last.line or linecache.getline(last.filename, last.lineno or 0)
-    return GraphBreak(text, last.filename, last.lineno, (code or "").strip() or None)
+    return replace(found, file=last.filename, line=last.lineno, code=(code or "").strip() or None)

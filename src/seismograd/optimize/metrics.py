@@ -17,10 +17,11 @@ class GraphBreak:
     file: str | None = None
     line: int | None = None
     code: str | None = None
+    hint: str | None = None
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}: {self.code}: " if self.file else ""
-        return f"{place}{self.reason}"
+        return f"{place}{self.reason}" + (f" (try: {self.hint})" if self.hint else "")
 
 
 @dataclass(frozen=True)

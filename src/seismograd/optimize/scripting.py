@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 import io
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.jit._trace import TracerWarning
 
 from seismograd.onlookers.nested import tensors_in
 from seismograd.optimize.compiling import in_short, torch_may_warn_itself
 from seismograd.optimize.metrics import Account
+from seismograd.places import is_users
 from seismograd.replay.rewind import Rewind
 
 trace: Any = torch.jit.trace
@@ -61,10 +64,14 @@ class Scripted:
         return torch.jit.script(self._model)
 
     def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs:
-            named = dict(inspect.signature(self._model.forward).bind(*args, **kwargs).arguments)
-            return trace(self._model, example_kwarg_inputs=named, check_trace=False)
-        return trace(self._model, args, check_trace=False)
+        named = dict(inspect.signature(self._model.forward).bind(*args, **kwargs).arguments) if kwargs else None
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            script = trace(self._model, None if kwargs else args, example_kwarg_inputs=named, check_trace=False)
+        for each in said:
+            if issubclass(each.category, TracerWarning) and is_users(each.filename):
+                raise ValueError(f"a trace would hold for this batch only ({each.filename}:{each.lineno})")
+        return script
 
     def _check(self, script: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """An error where it cannot be saved and loaded, or what was loaded gives another output than the model."""
