@@ -143,7 +143,7 @@ class _Search:
         clock, waiting, compiling = self.clock, list(self.knobs), 0.0
         while waiting:
             knob = waiting.pop(0)
-            left = clock.left - _LATER * clock.limit
+            left = clock.left - (_LATER if self._winners else _SHORTEST) * clock.limit
             if left <= 0 or (knob.compiles and (clock.limit < _COMPILING or left < 1.2 * compiling)):
                 continue
             clock.show(knob.name)
@@ -152,6 +152,11 @@ class _Search:
             self._try(Variant((knob,)), left * (_WEIGHT if knob.compiles else 1) / weights)
             if knob.compiles:
                 compiling = max(compiling, clock.now - began)
+
+    @property
+    def _winners(self) -> bool:
+        """Whether there is anything to be combined and measured again."""
+        return any(outcome.verdict == FASTER for outcome in self.tried.values())
 
     # -- one variant ---------------------------------------------------------------------------------------------
 
@@ -222,10 +227,10 @@ class _Search:
             return UNCHECKED
         if not parity.ok:
             return CHANGES
-        if not speed.sure:
-            return UNSURE
         if speed.high < 1.0:
             return SLOWER
+        if not speed.sure:
+            return UNSURE
         return FASTER if speed.low > self._bar else SAME
 
     @property
