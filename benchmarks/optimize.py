@@ -6,7 +6,7 @@
 paired blocks of steps, in turn with the plain loop, with its 95 % interval; memory is what is kept for backward; parity
 compares outputs, gradients and a short loss curve with float64, within what other seeds do.
 
-`tuner` asks `sg.tune` for its recommendation, then tries every combination of a smaller set of knobs (optimizers,
+`tuner` asks `sg.tune` for its recommendation, then tries every combination of a smaller set of knobs (fused optimizer,
 compiling, layout, threads), and measures the two and the plain loop against one another, in turn. `behind` is
 how much faster than the recommendation the best of the combinations is: the goal is no more than 5 %.
 """
@@ -149,8 +149,8 @@ def grid(bench: Bench, quick: bool) -> list[Variant]:
     """All combinations of the knobs that may help on a CPU: of each kind one, or none."""
     kinds: dict[str, list[Knob | None]] = {}
     for knob in knobs_for(bench)[0]:
-        wanted = knob.kind in ("optimizer", "layout", "threads") or knob.name == "compilation"
-        if wanted and not (quick and knob.kind != "optimizer"):
+        wanted = knob.kind in ("layout", "threads") or knob.name in ("compilation", "fused optimizer")
+        if knob.kind == "optimizer" if quick else wanted:
             kinds.setdefault(knob.kind, [None]).append(knob)
     chosen = [tuple(knob for knob in row if knob is not None) for row in product(*kinds.values())]
     return [Variant(knobs) for knobs in chosen if knobs]

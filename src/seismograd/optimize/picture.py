@@ -84,7 +84,9 @@ def _curves(figure: Figure, tuning: Tuning) -> None:
 
     for name, curve in tuning.curves.items():
         if name.startswith("seed "):
-            line(name, curve, line={"color": "#cccccc", "width": 1}, showlegend=name == "seed 1")
+            first = name == "seed 1"
+            grey = {"color": "#bbbbbb", "width": 1}
+            line("other seeds", curve, line=grey, showlegend=first, legendgroup="seeds")
     for name, curve in tuning.curves.items():
         if not name.startswith("seed "):
             line(name, curve, line={"color": "#000000", "width": 2, "dash": "dot" if name == "float64" else "solid"})

@@ -235,7 +235,7 @@ class Tuning:
         if one.parity is not None:
             told += f", {one.parity.verdict} against {self.reference}"
         if one.pays_off_after:
-            told += f", pays off after {one.pays_off_after:,} steps"
+            told += f", pays off after {_steps(one.pays_off_after)}"
         return told
 
     def _leanest(self) -> str:
@@ -261,7 +261,11 @@ def _row(one: Outcome) -> list[str]:
         "" if one.execution_time is None or not math.isfinite(one.execution_time) else duration(one.execution_time),
         memory,
         "" if one.compile_time is None else duration(one.compile_time),
-        "" if one.pays_off_after is None else f"{one.pays_off_after:,} steps",
+        "" if one.pays_off_after is None else _steps(one.pays_off_after),
         "" if one.parity is None else one.parity.verdict,
         one.verdict,
     ]
+
+
+def _steps(count: int) -> str:
+    return f"{count:,} step{'s' * (count != 1)}"

@@ -45,6 +45,9 @@ _SHORTEST = 0.02
 _LONGER = 0.1
 """The part of the time that may be added where a variant has not been measured often enough."""
 
+_HOPELESS = 3
+"""Rounds, for what takes four times as long when it is warm: that it is slower need not be known exactly."""
+
 _COMPILING = 20.0
 """Seconds: in less nothing is compiled."""
 
@@ -166,9 +169,9 @@ class _Search:
 
         def measure(lane: Lane, outcome: Outcome) -> None:
             base = self._baseline(loads=variant.loads)
-            slow = lane.seconds > 2 * base.seconds and not variant.loads
-            until_then = max(until, self.clock.share(_SHORTEST))
-            rounds = self._compared([base, lane], until_then, most=LEAST if slow else MOST)
+            slower = 0.0 if variant.loads else lane.seconds / base.seconds
+            most = _HOPELESS if slower > 4 else LEAST if slower > 2 else MOST
+            rounds = self._compared([base, lane], max(until, self.clock.share(_SHORTEST)), most=most)
             self._note(outcome, rounds, base)
 
         self._measured(variant, measure)
