@@ -96,3 +96,28 @@ def test_metrics_learn_from_the_first_call(debugger: sg.PyTorchDebugger) -> None
     fast(torch.randn(2, 3))
     assert not debugger.optimization_metrics[-1].compiled
     assert "no compiler today" in debugger.optimization_metrics[-1].notes[-1]
+
+
+def test_random_outputs_of_compiled_code_are_compared_without_chance(debugger: sg.PyTorchDebugger) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 2)), torch.randn(4, 8)
+    debugger.optimize_model(model, "compilation", sample_input=x, compile_options={"backend": "aot_eager"})
+    metrics = debugger.optimization_metrics[-1]
+    assert metrics.max_difference is not None
+    assert metrics.max_difference < 1e-5
+    assert model.training
+
+
+def test_outputs_that_differ_are_pointed_out(debugger: sg.PyTorchDebugger) -> None:
+    class Narrow(nn.Module):
+        """Cancels what bfloat16 has no digits for."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x + 1000) - self.linear(x * 0 + 1000)
+
+    debugger.optimize_model(Narrow(), "amp", sample_input=torch.randn(4, 8))
+    assert "is it right?" in debugger.optimization_metrics[-1].notes[-1]

@@ -7,6 +7,7 @@ import inspect
 import io
 import random
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -348,3 +349,40 @@ def test_a_watched_training_of_it_is_sound(pair: tuple[nn.Module, Tensor]) -> No
             optimizer.step()
     assert watch.report()["run"]["steps"] == 5
     assert not [one for one in watch.findings if one.severity is sg.Severity.CRITICAL]
+
+
+def test_a_watched_training_of_compiled_code() -> None:
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)), torch.randn(6, 4)
+    fast = optimized(model, "compilation", compile_options={"backend": "aot_eager"})
+    optimizer = torch.optim.SGD(fast.parameters(), lr=0.01)
+    with sg.watch(fast, optimizer, strict=True, sinks=[]) as watch:
+        for _ in range(5):
+            optimizer.zero_grad()
+            fast(x).square().mean().backward()
+            optimizer.step()
+    assert watch.report()["run"]["steps"] == 5
+    assert fast.optimization.compiled
+    assert fast.optimization.graph_breaks == 0, fast.optimization.notes
+
+
+def test_threads_may_share_it() -> None:
+    torch.manual_seed(0)
+    model, x = mlp().train(), torch.randn(4, 8)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    lean = optimized(model, "memory_efficient")
+    expected = model(x)
+    with ThreadPoolExecutor(4) as pool:
+        outputs = list(pool.map(lambda at: (lean if at % 2 else model)(x), range(40)))
+    assert all(torch.equal(output, expected) for output in outputs)
+    assert not any("forward" in module.__dict__ for module in model.modules())
+
+
+def test_where_there_is_no_autocast_it_is_said() -> None:
+    fast = optimized(nn.Linear(3, 2, device="meta"), "amp")
+    assert fast(torch.randn(4, 3, device="meta")).dtype is torch.float32
+    assert not fast.optimization.amp_enabled
+    assert "no autocast on meta" in fast.optimization.notes[0]

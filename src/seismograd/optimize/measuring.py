@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from seismograd.amounts import number
 from seismograd.costs import call
 from seismograd.onlookers.nested import tensors_in
 from seismograd.optimize.metrics import Account
@@ -21,6 +22,9 @@ from seismograd.replay.rewind import Rewind
 
 _ROUNDS, _SECONDS = 15, 5.0
 """So many steps of each are timed, if there is so much time."""
+
+_FAR = 0.05
+"""Outputs that differ by more than this part of the largest are pointed out."""
 
 
 def saved_bytes(model: nn.Module, run: Callable[[], Any]) -> int:
@@ -56,14 +60,18 @@ def measured(
 
 
 def measure(fast: Optimized, sample_input: Any) -> None:
-    """Fills in what a sample tells: savings, speed-up, how far the outputs are apart. Everything is put back.
+    """Fills in what a sample tells: how far the outputs are apart, savings, speed-up. Everything is put back.
 
     A sample is what the model is called with: a tensor, a tuple of arguments, a dict of keywords.
     """
     model, account = fast.original, fast.account
     with Rewind([model], list(tensors_in(sample_input))):
-        difference = _difference(model, fast, sample_input)
+        difference, scale = _difference(model, fast, sample_input)
         account.learn(max_difference=difference)
+        if difference is not None and not difference <= _FAR * scale:
+            account.note(
+                f"outputs differ by {number(difference)} where the model's reach {number(scale)}: is it right?"
+            )
         if model.training:
             before, after = (saved_bytes(model, partial(call, each, sample_input)) for each in (model, fast))
             account.learn(memory_savings=1 - after / before if before else 0.0)
@@ -74,21 +82,34 @@ def measure(fast: Optimized, sample_input: Any) -> None:
         account.learn(speedup_factor=was / now, execution_time=now)
 
 
-def _difference(model: nn.Module, fast: nn.Module, sample: Any) -> float | None:
-    """The largest difference of two outputs, from the same state and random numbers."""
-    outputs = []
-    for each in (model, fast):
-        with Rewind([model]), torch.no_grad():
-            outputs.append(list(tensors_in(call(each, sample))))
+def _difference(model: nn.Module, fast: Optimized, sample: Any) -> tuple[float | None, float]:
+    """The largest difference of two outputs, from the same state and random numbers, and the largest output."""
+    with Rewind([model]):
+        if fast.account.mode.compiles and _is_random(model, sample):
+            model.eval()  # compiled code draws its random numbers in another way
+        outputs = [_outputs(model, each, sample) for each in (model, fast)]
     pairs = list(zip(*outputs, strict=False))
     if len(outputs[0]) != len(outputs[1]) or any(one.shape != other.shape for one, other in pairs):
         raise RuntimeError("the optimised model gives another structure than the model: its outputs do not compare")
-    largest = [
-        float((one.double() - other.double()).abs().max())
-        for one, other in pairs
-        if one.numel() and (one.is_floating_point() or one.dtype == other.dtype)
-    ]
-    return max(largest, default=None)
+    wide = [(one.double(), other.double()) for one, other in pairs if one.numel() and not one.is_complex()]
+    if not wide:
+        return None, 0.0
+    return (
+        max(float((one - other).abs().max()) for one, other in wide),
+        max(float(one.abs().max()) for one, _ in wide),
+    )
+
+
+def _outputs(model: nn.Module, run: nn.Module, sample: Any) -> list[Tensor]:
+    with Rewind([model]):
+        return [tensor.detach() for tensor in tensors_in(call(run, sample))]
+
+
+def _is_random(model: nn.Module, sample: Any) -> bool:
+    """Whether two calls of a model differ."""
+    with Rewind([model]), torch.no_grad():
+        one, other = (list(tensors_in(call(model, sample))) for _ in range(2))
+    return not all(torch.equal(*pair) for pair in zip(one, other, strict=True))
 
 
 def _step(model: nn.Module, sample: Any) -> None:

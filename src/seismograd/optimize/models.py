@@ -89,12 +89,19 @@ class Optimized(nn.Module):
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
         mode, dtype, *_ = self.settings
         with ExitStack() as stack:
-            if mode.narrows:
-                device = device_of(self.original)
+            device = device_of(self.original)
+            if mode.narrows and self._has_autocast(device):
                 stack.enter_context(torch.autocast(device.type, dtype=narrow_dtype(device, dtype)))
             if self._checkpoints is not None:
                 stack.enter_context(self._checkpoints)
             return self._run(*args, **kwargs)
+
+    def _has_autocast(self, device: torch.device) -> bool:
+        if torch.amp.is_autocast_available(device.type):
+            return True
+        self.account.learn(amp_enabled=False, amp_dtype=None)
+        self.account.note(f"there is no autocast on {device.type}: the model computes as it does")
+        return False
 
     @property
     def optimization(self) -> OptimizationMetrics:
