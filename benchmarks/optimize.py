@@ -36,8 +36,8 @@ from overhead import Case, cases
 from seismograd.optimize.knobs import Knob, Variant, knobs_for
 from seismograd.optimize.lanes import Lane, compare, peak_memory, speedup
 from seismograd.optimize.parity import Reference
+from seismograd.optimize.search import in_words, raise_if_uncompiled
 from seismograd.optimize.setups import Bench
-from seismograd.optimize.tuning import in_words, raise_if_uncompiled
 
 RESULTS = Path(__file__).parent / "results" / "optimize.json"
 PARTS = ("modes", "tuner")

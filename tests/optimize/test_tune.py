@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import seismograd as sg
-from seismograd.optimize import tuning as tuning_of_ours
+from seismograd.optimize import search
 from seismograd.optimize.knobs import Knob, knobs_for
 from seismograd.optimize.lanes import Interval, Lane, compare
 from seismograd.optimize.setups import Bench, Setup, rebuilt
@@ -61,7 +61,7 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> list[list[float]]:
         asked.append([getattr(lane.setup, "pace", 1.0) for lane in lanes])
         return [[(1.0 + 0.001 * at) / pace for pace in asked[-1]] for at in range(8)]
 
-    monkeypatch.setattr(tuning_of_ours, "compare", compared)
+    monkeypatch.setattr(search, "compare", compared)
     return asked
 
 
@@ -165,7 +165,7 @@ def test_nothing_is_recommended_within_the_noise(monkeypatch: pytest.MonkeyPatch
     def noisy(lanes: Sequence[Any], *_args: Any, **_kwargs: Any) -> list[list[float]]:
         return [[1.0, *([ratio] * (len(lanes) - 1))] for ratio in (0.8, 0.85, 0.9, 0.95, 0.97, 1.1, 1.2, 1.05)]
 
-    monkeypatch.setattr(tuning_of_ours, "compare", noisy)
+    monkeypatch.setattr(search, "compare", noisy)
     result = tuned({"lucky": at_pace(1.0)})
     assert result.recommended is None
     assert result.outcome("lucky").verdict == "no faster"
@@ -180,14 +180,14 @@ def test_a_lucky_one_does_not_win_twice(monkeypatch: pytest.MonkeyPatch) -> None
         calls.append(len(calls))
         return [[1.0, 0.5 if len(calls) == 2 else 1.0]] * 8  # the first is the baseline against itself
 
-    monkeypatch.setattr(tuning_of_ours, "compare", once)
+    monkeypatch.setattr(search, "compare", once)
     result = tuned({"lucky": at_pace(1.0)})
     assert result.recommended is None
     assert "2.00x at first" in str(result.outcome("lucky").note)
 
 
 def test_too_few_measurements_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning_of_ours, "compare", lambda lanes, *_args, **_kwargs: [[1.0, 0.2]] * 3)
+    monkeypatch.setattr(search, "compare", lambda lanes, *_args, **_kwargs: [[1.0, 0.2]] * 3)
     result = tuned({"fast": at_pace(1.0)})
     assert result.outcome("fast").verdict == "too few measurements"
     assert result.recommended is None

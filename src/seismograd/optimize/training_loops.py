@@ -20,8 +20,8 @@ from seismograd.optimize.metrics import Account
 from seismograd.optimize.models import Optimized
 from seismograd.optimize.modes import OptimizationMode
 from seismograd.optimize.parity import Reference
+from seismograd.optimize.search import in_words, raise_if_uncompiled
 from seismograd.optimize.setups import Bench, Setup, aside, kept, placed, samples_in
-from seismograd.optimize.tuning import in_words, raise_if_uncompiled
 
 _SECONDS = 2.0
 """So long a mode is measured against the loop as it was."""
