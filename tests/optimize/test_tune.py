@@ -231,7 +231,9 @@ def test_ctrl_c_ends_it_with_what_is_known(paced: list[list[float]]) -> None:
     assert result.stopped == "stopped by Ctrl-C"
     assert result.outcome("a").verdict == "faster"
     assert result.outcome("c").verdict == "not tried"
+    assert result.outcome("b").verdict == "not tried"
     assert "stopped by Ctrl-C" in str(result)
+    assert "a was faster, but has not been measured once more" in result.code
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 

@@ -136,6 +136,9 @@ class Search:
             outcome.memory = peak_memory(lane.setup)
             outcome.memory_savings = 1 - outcome.memory / self.base_memory if self.base_memory else 0.0
             measure(lane, outcome)
+        except KeyboardInterrupt:
+            del self.tried[variant.knobs]  # nothing is known of it
+            raise
         except Exception as error:
             outcome.error = in_words(error)
         if variant.merged > 1 and outcome.error is None:

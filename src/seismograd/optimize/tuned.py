@@ -118,7 +118,7 @@ class Tuning:
     def code(self) -> str:
         """The lines to paste."""
         if self.recommended is None:
-            return "# nothing is faster beyond the noise and learns the same: keep the loop as it is"
+            return f"# {self._verdict()}"
         return f"# {self._won(self.recommended)}\n{self.recommended.code}"
 
     def outcome(self, name: str) -> Outcome:
@@ -226,6 +226,13 @@ class Tuning:
 
     def _verdict(self) -> str:
         if self.recommended is None:
+            first = max(
+                (one for one in self.outcomes if one.verdict == FASTER),
+                key=lambda one: one.speedup_factor or 0.0,
+                default=None,
+            )
+            if self.stopped and first is not None:
+                return f"Nothing is recommended yet: {first.name} was faster, but has not been measured once more."
             return "Nothing is faster beyond the noise and learns the same: keep the loop as it is."
         return f"Use {self.recommended.name}: {self._won(self.recommended)}."
 
