@@ -19,6 +19,7 @@ from seismograd.optimize.metrics import Account
 from seismograd.optimize.models import Optimized, optimized
 from seismograd.optimize.modes import OptimizationMode
 from seismograd.replay.rewind import Rewind
+from seismograd.replay.tracer import storage_of
 
 _ROUNDS, _SECONDS = 15, 5.0
 """So many steps of each are timed, if there is so much time."""
@@ -32,12 +33,12 @@ def saved_bytes(model: nn.Module, run: Callable[[], Any]) -> int:
 
     Each storage counts once.
     """
-    known = {_key(one) for one in (*model.parameters(), *model.buffers())}
+    known = {storage_of(one) for one in (*model.parameters(), *model.buffers())}
     held: dict[int, tuple[int, Tensor]] = {}
 
     def note(tensor: Tensor) -> Tensor:
-        if tensor.layout == torch.strided and _key(tensor) not in known:
-            held[_key(tensor)] = tensor.untyped_storage().nbytes(), tensor  # kept alive: its address is its name
+        if tensor.layout == torch.strided and storage_of(tensor) not in known:
+            held[storage_of(tensor)] = tensor.untyped_storage().nbytes(), tensor  # kept alive: its address is its name
         return tensor
 
     with saved_tensors_hooks(note, _same), torch.enable_grad():
@@ -142,10 +143,6 @@ def _interleaved(*runs: Callable[[], None]) -> list[list[float]]:
 def _wait() -> None:
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
-
-
-def _key(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else id(tensor)
 
 
 def _same(tensor: Tensor) -> Tensor:
