@@ -33,6 +33,7 @@ bench: .venv/.bench ## what watching costs, how judging scales, who finds where 
 	$(BIN)/python benchmarks/localisation.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/timing.py
+	$(BIN)/python benchmarks/optimize.py
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/server.py
 	$(BIN)/python benchmarks/gauntlet.py --peers

@@ -74,6 +74,18 @@ def test_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_optimize(tmp_path: Path) -> None:
+    result = _run("optimize.py", tmp_path / "optimize.json", "--seconds", "10")
+    rows = {row["mode"]: row for row in result["modes"]}
+    assert set(rows) == {"amp", "memory_efficient"}
+    assert all(0 < row["low"] <= row["speedup_factor"] <= row["high"] for row in rows.values())
+    assert all(row["loss_parity"] for row in rows.values())
+    (row,) = result["tuner"]
+    assert row["combinations"] == 2
+    assert 0 < row["behind_low"] <= row["behind"] <= row["behind_high"]
+
+
+@pytest.mark.thorough
 def test_store(tmp_path: Path) -> None:
     result = _run("store.py", tmp_path / "store.json")
     ours = [row for row in result["write"] if row["who"].startswith("Seismograd")]

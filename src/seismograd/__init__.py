@@ -25,6 +25,7 @@ _HOME = {
     "LogLevel": "logger",
     "OptimizationMode": "optimize.modes",
     "PyTorchDebugger": "debugger.desk",
+    "PyTorchOptimizer": "optimize.training_loops",
     "Reading": "records",
     "Run": "store.run",
     "Severity": "records",
@@ -58,6 +59,7 @@ _HOME = {
     "replay": "replay",
     "runs": "store.store",
     "safe_inference": "recovery.inference",
+    "tune": "optimize.tuning",
     "validate_model_input": "guard",
     "watch": "training",
 }
@@ -80,6 +82,7 @@ __all__ = [
     "LogLevel",
     "OptimizationMode",
     "PyTorchDebugger",
+    "PyTorchOptimizer",
     "Reading",
     "Run",
     "Severity",
@@ -114,6 +117,7 @@ __all__ = [
     "replay",
     "runs",
     "safe_inference",
+    "tune",
     "validate_model_input",
     "watch",
 ]
@@ -137,6 +141,8 @@ if TYPE_CHECKING:
     from seismograd.optimize.decorating import optimize_model
     from seismograd.optimize.modes import OptimizationMode
     from seismograd.optimize.trainer import create_enhanced_training_optimizer
+    from seismograd.optimize.training_loops import PyTorchOptimizer
+    from seismograd.optimize.tuning import tune
     from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
     from seismograd.recovery.errors import recovery_strategy, register_recovery

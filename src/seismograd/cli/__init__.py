@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 import seismograd
-from seismograd.cli import pruning, recorded, replaying, running, serving
+from seismograd.cli import benching, pruning, recorded, replaying, running, serving
 from seismograd.cli.mistakes import stop, writable
 from seismograd.cli.stores import AsJson, say_json
 
@@ -63,6 +63,7 @@ app.command()(recorded.diagnose)
 app.command()(recorded.html)
 app.command()(recorded.diff)
 app.command()(replaying.replay)
+app.command()(benching.bench)
 app.command()(pruning.prune)
 app.command()(serving.ui)
 

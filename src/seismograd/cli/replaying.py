@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
-import inspect
 import json
-import os
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from seismograd import folders
 from seismograd.cli.mistakes import stop
+from seismograd.cli.named import called, named
 from seismograd.cli.stores import Where, terminal
 from seismograd.records import Finding, strict
 
@@ -95,81 +91,15 @@ def _saved(run: str, step: int | None, store: str | None) -> Path:
 
 def _built(model: str) -> Any:
     """What the user's factory returns."""
-    source, colon, name = model.rpartition(":")
-    if not colon or not source or not name:
-        stop(f"--model {model!r} names no factory", hint="MODULE:FACTORY, such as train.py:Net or package.models:make")
-    found: Any = _imported(source)
-    for part in name.split("."):
-        if not hasattr(found, part):
-            known = [each for each in vars(found) if not each.startswith("_")] if hasattr(found, "__dict__") else []
-            stop(f"there is no {name!r} in {source!r}", part, known)
-        found = getattr(found, part)
+    found = named(model, "--model", "factory", "train.py:Net or package.models:make")
     if _is_module(found):
         return found
     if not callable(found):
         stop(f"{model!r} is {found!r}: give a function or a class that builds the model")
-    missing = _needed(found)
-    if missing:
-        stop(
-            f"{model!r} needs arguments ({', '.join(missing)})",
-            hint="give a function without any that builds the model as it was in the run",
-        )
-    try:
-        made = found()
-    except Exception as error:
-        stop(f"{model!r} raised {type(error).__name__}: {error}")
+    made = called(found, model, "give a function without any that builds the model as it was in the run")
     if not _is_module(made):
         stop(f"{model!r} returned {type(made).__name__}, not an nn.Module")
     return made
-
-
-def _imported(source: str) -> ModuleType:
-    """The module of that name, or in that file, as seen from the working directory."""
-    is_file = source.endswith(".py") or os.sep in source
-    path = Path(source).resolve()
-    if is_file and not path.is_file():
-        stop(f"there is no file {source!r}")
-    sys.path.insert(0, str(path.parent) if is_file else os.getcwd())
-    argv, sys.argv = sys.argv, [source]
-    try:
-        return _from_file(path) if is_file else importlib.import_module(source)
-    except ModuleNotFoundError as error:
-        if not is_file and error.name is not None and f"{source}.".startswith(f"{error.name}."):
-            stop(f"there is no module {source!r}", hint="a module's name, or the path of a file that ends in .py")
-        _failed(source, error)
-    except (Exception, SystemExit) as error:
-        _failed(source, error)
-    finally:
-        sys.argv = argv
-
-
-def _from_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _failed(source: str, error: BaseException) -> NoReturn:
-    told = f"{type(error).__name__}: {error}".rstrip(": ")
-    hint = "what a script does when it is run belongs behind if __name__ == '__main__'"
-    stop(f"importing {source!r} raised {told}", hint=hint if isinstance(error, SystemExit) else "")
-
-
-def _needed(factory: Any) -> list[str]:
-    """The arguments without which it cannot be called."""
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    return [
-        each.name
-        for each in parameters
-        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    ]
 
 
 def _is_module(value: Any) -> bool:

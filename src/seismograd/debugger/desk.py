@@ -309,9 +309,13 @@ class PyTorchDebugger:
         are measured next to the model's. `options` are those of `seismograd.optimize.models.optimized`.
         """
         fast, account = measured(model, optimization_mode, sample_input, **options)
+        self.take_optimization(model, account)
+        return fast
+
+    def take_optimization(self, model: nn.Module, account: Account) -> None:
+        """Keeps what an optimisation of the model did."""
         self._optimizations.append(account)
         self._journal.log("optimization", f"{type(model).__name__}: {account.mode}", account.metrics.to_dict())
-        return fast
 
     # -- memory --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,394 @@
+"""Whether a variant still learns the same: outputs, gradients and a short loss curve, next to float64 and other seeds.
+
+What float32 itself loses against float64 is the scale for outputs and gradients; what the baseline does with other
+seeds (data order, dropout, weights that differ in the last bit) is the scale for the loss curve and for where the
+weights go. A variant in a narrower type may err by as much more as its type is coarser, but its curve has to stay where
+the seeds' are.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seismograd.optimize.setups import Bench, Setup, samples_in
+from seismograd.replay.numbers import mapped, tensors_in
+from seismograd.replay.surroundings import Randomness
+
+SEEDS = 3
+PASSES = 3
+_ROOM = 1.5
+"""The seeds are few: a variant may lie so many times as far out as the farthest of them."""
+
+DRAWS = 12
+"""So many random numbers are averaged over."""
+
+_ROUNDING = 8.0
+"""Another order of summation may err so many times as much."""
+
+_OUTPUTS, _GRADIENTS = 1e-4, 1e-3
+"""Relative errors that never matter: what skips a layer or half of a batch errs by a hundredth and more."""
+
+_COARSE = 0.3
+"""Relative error that no rounding excuses."""
+
+_STRAYED = 0.05
+"""The weights may always end so far apart, relative to the way that they went."""
+
+_STUCK = 0.95
+"""Weights that do not move at all are 1 apart, so that the seeds are no excuse for more than this."""
+
+_PROGRESS = 0.02
+"""The loss may always differ by so much of what it fell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """How far a variant lies from the reference, and how far it may. `ok` says that it learns the same."""
+
+    ok: bool
+    verdict: str
+    """In a few words: `the same`, `bfloat16's rounding`, `within the seeds' spread`, or what differs."""
+    outputs: float
+    gradients: float
+    """Relative errors on the first batch, with the weights as they were."""
+    loss: float
+    """The largest difference of the loss, averaged over all batches, in any pass over them."""
+    weights: float
+    """How far apart the weights are in the end, relative to how far they went."""
+    allowed: dict[str, float]
+    """The same four, as far as they may go."""
+    curve: tuple[float, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class Trace:
+    """What one training did."""
+
+    output: list[Tensor]
+    gradients: list[Tensor]
+    curve: list[float]
+    weights: list[Tensor]
+    averaged: bool = False
+    """Whether output and gradients are the means over other random numbers."""
+
+
+class Reference:
+    """What the baseline does, in float64 where that works, and how far its seeds lie apart."""
+
+    def __init__(
+        self, bench: Bench, batches: int, passes: int = PASSES, tick: Callable[[], None] | None = None
+    ) -> None:
+        self.bench = bench
+        self.width = max(1, min(batches, len(bench.batches)))
+        """So many batches make a pass."""
+        self.steps = passes * self.width
+        self.mean: Drawn | None = None
+        """Of the baseline over many random numbers, where it draws any."""
+        self.dtype = _dtype_of(bench)
+        start = bench.setup()
+        self.start = _numbers(start.trained.parameters())
+        self.plain = self.trace(start)
+        self.kind, self.exact = "the baseline", self.plain
+        if tick is not None:
+            tick()
+        if self.dtype is not torch.float64:
+            try:
+                wide = self.trace(_in_double(bench.setup()))
+                if _finite(wide):
+                    self.kind, self.exact = "float64", wide
+            except Exception:  # an op without float64, a type that is written out in the model
+                pass
+        self.seeds: list[Trace] = []
+        for seed in range(1, SEEDS + 1):
+            if tick is not None:
+                tick()
+            self.seeds.append(self.trace(_disturbed(bench.setup(), seed), seed))
+        self.noise = self._noise()
+        if self.noise.spread_gradients > self.noise.plain_allowed["gradients"]:
+            means = [_averaged(bench.setup(), bench.batches[0], bench.randomness, first) for first in (100, 200)]
+            self.mean = Drawn(*means[0], _apart(means[1][0], means[0][0]), _apart(means[1][1], means[0][1]))
+
+    def trace(self, setup: Setup, seed: int = 0, *, merged: int = 1, draws: bool = False) -> Trace:
+        """Outputs and gradients on the first batch, then some steps. `merged` batches at a time go into a step.
+
+        What `draws` random numbers of its own, in a training that has any, is averaged over many of them.
+        """
+        if merged > 1 and self.width % merged:
+            raise ValueError(f"{self.width} batches cannot be joined {merged} at a time")
+        randomness, batches = self.bench.randomness, setup.batches[: self.width]
+        with setup.in_force():
+            averaged = draws and self.mean is not None
+            if averaged:
+                output, gradients = _averaged(setup, batches[0], randomness, 300)
+            else:
+                _seeded(randomness, seed)
+                output, gradients = _first(setup, batches[0])
+            _seeded(randomness, seed)
+            losses = [setup.step(batch) for batch in _order(batches, seed, self.steps, merged)]
+        curve = [float(loss) for loss in losses]
+        return Trace(output, gradients, curve, _numbers(setup.trained.parameters()), averaged)
+
+    def judge(self, trace: Trace, dtype: torch.dtype | None = None, *, merged: int = 1) -> Parity:
+        """Whether what was traced learns the same as the reference. `dtype` is the type that it computes in.
+
+        A trace of averages only has to be as near to those of the baseline as others of them are.
+        """
+        eps = _eps(dtype, self.dtype)
+        allowed = self.noise.allowed(eps, _eps(None, self.dtype))
+        exact, right_first = self.exact, self.exact
+        if trace.averaged:
+            assert self.mean is not None
+            right_first = Trace(self.mean.output, self.mean.gradients, [], [])
+            allowed["outputs"] = max(allowed["outputs"], _ROOM * self.mean.spread_output)
+            allowed["gradients"] = max(allowed["gradients"], _ROOM * self.mean.spread_gradients)
+        found = {
+            "outputs": _apart(trace.output, right_first.output) if merged == 1 else 0.0,
+            "gradients": _apart(trace.gradients, right_first.gradients) if merged == 1 else 0.0,
+            "weights": self._strayed(trace),
+        }
+        means, right = _means(trace.curve, self.width // merged), _means(exact.curve, self.width)
+        gaps = [abs(one - other) for one, other in zip(means, right, strict=False)]
+        found["loss"] = max(gaps) if gaps and all(map(math.isfinite, gaps)) else math.inf
+        scale = max(abs(value) for value in right) if right else 0.0
+        allowed["loss"] += 0.0 if dtype is None else eps * scale
+        plain = self.noise.plain_allowed if merged == 1 else dict.fromkeys(found, -1.0)
+        verdict = _verdict(found, allowed, plain, dtype if merged == 1 else None)
+        ok = all(found[name] <= allowed[name] for name in found)
+        return Parity(ok=ok, verdict=verdict, allowed=allowed, curve=tuple(trace.curve), **found)
+
+    def _strayed(self, trace: Trace) -> float:
+        if [one.shape for one in trace.weights] != [one.shape for one in self.exact.weights]:
+            return math.inf
+        return _distance(trace.weights, self.exact.weights) / max(_distance(self.exact.weights, self.start), 1e-30)
+
+    def _noise(self) -> Noise:
+        exact, everyone = self.exact, [self.plain, *self.seeds]
+        right = _means(exact.curve, self.width)
+        gaps = [
+            abs(one - other)
+            for trace in everyone
+            for one, other in zip(_means(trace.curve, self.width), right, strict=False)
+        ]
+        fell = abs(right[0] - right[-1]) if len(right) > 1 else abs(exact.curve[0] - exact.curve[-1])
+        return Noise(
+            outputs=_apart(self.plain.output, exact.output),
+            gradients=_apart(self.plain.gradients, exact.gradients),
+            spread_gradients=max((_apart(one.gradients, exact.gradients) for one in self.seeds), default=0.0),
+            loss=max(gaps, default=0.0),
+            fell=fell,
+            weights=max(self._strayed(one) for one in everyone),
+            eps=_eps(None, self.dtype),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Mean outputs and gradients over many random numbers, and how far another such mean lies from it."""
+
+    output: list[Tensor]
+    gradients: list[Tensor]
+    spread_output: float
+    spread_gradients: float
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What the baseline differs by from the reference, by rounding and by chance."""
+
+    outputs: float
+    gradients: float
+    spread_gradients: float
+    loss: float
+    fell: float
+    weights: float
+    eps: float
+
+    @property
+    def plain_allowed(self) -> dict[str, float]:
+        """What a variant may differ by that computes in the same type and draws the same numbers."""
+        return self.allowed(self.eps, self.eps)
+
+    def allowed(self, eps: float, own: float) -> dict[str, float]:
+        """What may be differed by with a rounding of `eps`, `own` being the baseline's."""
+        outputs, gradients = (
+            max(least, min(_COARSE, _ROUNDING * max(error / own, 4.0) * eps))
+            for error, least in ((self.outputs, _OUTPUTS), (self.gradients, _GRADIENTS))
+        )
+        return {
+            "outputs": outputs,
+            "gradients": gradients,
+            "loss": max(_ROOM * self.loss, _PROGRESS * self.fell),
+            "weights": max(min(_ROOM * self.weights, _STUCK), 1.1 * self.weights, _STRAYED),
+        }
+
+
+def _verdict(
+    found: dict[str, float], allowed: dict[str, float], plain: dict[str, float], dtype: torch.dtype | None
+) -> str:
+    wrong = [name for name in ("outputs", "gradients", "loss", "weights") if not found[name] <= allowed[name]]
+    if wrong:
+        name = wrong[0]
+        if not math.isfinite(found[name]):
+            return f"{name} not comparable" if name != "loss" else "loss not finite"
+        return f"{name} off by {found[name]:.2g}"
+    if found["outputs"] <= plain["outputs"] and found["gradients"] <= plain["gradients"]:
+        return "the same"
+    if dtype is not None:
+        return f"{str(dtype).removeprefix('torch.')}'s rounding"
+    return "within the seeds' spread"
+
+
+# -- one training ----------------------------------------------------------------------------------------------------
+
+
+def _first(setup: Setup, batch: Any) -> tuple[list[Tensor], list[Tensor]]:
+    """What the model says to a batch, and the gradients of its loss; nothing is trained."""
+    said: list[Any] = []
+    model = setup.model
+    hook = model.register_forward_hook(lambda _module, _given, output: said.append(output))
+    try:
+        setup.optimizer.zero_grad()
+        loss = setup.loss(batch)
+    finally:
+        hook.remove()
+    loss.backward()  # type: ignore[no-untyped-call]
+    output = [one for _, one in tensors_in(said[-1:]) if one.is_floating_point()] if said else []
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in setup.trained.parameters()]
+    found = _numbers([*output, loss.reshape(1)]), _numbers(gradients)
+    setup.optimizer.zero_grad()
+    return found
+
+
+def _averaged(setup: Setup, batch: Any, randomness: Randomness, first: int) -> tuple[list[Tensor], list[Tensor]]:
+    """The same, over many random numbers: what they do averages out, what is wrong stays."""
+    total: tuple[list[Tensor], list[Tensor]] | None = None
+    for seed in range(first, first + DRAWS):
+        _seeded(randomness, seed)
+        found = _first(setup, batch)
+        if total is None:
+            total = found
+            continue
+        for kept, new in zip((*total[0], *total[1]), (*found[0], *found[1]), strict=True):
+            kept.add_(new)  # they are copies
+    assert total is not None
+    return [one / DRAWS for one in total[0]], [one / DRAWS for one in total[1]]
+
+
+def _order(batches: Sequence[Any], seed: int, steps: int, merged: int) -> list[Any]:
+    """The batches of so many steps: pass after pass, for other seeds each pass in another order."""
+    generator, order = random.Random(seed), list[Any]()
+    while len(order) < steps:
+        walk = list(batches)
+        if seed and len(walk) > 1:
+            generator.shuffle(walk)
+        elif seed:  # there is but one: other samples of the same kind
+            walk = [_resampled(batch, seed + len(order)) for batch in walk]
+        order += walk
+    order = order[:steps]
+    if merged == 1:
+        return order
+    return [joined(order[at : at + merged]) for at in range(0, len(order) - merged + 1, merged)]
+
+
+def joined(batches: Sequence[Any]) -> Any:
+    """Several batches as one: their tensors one below the other."""
+    columns = [iter([one for _, one in tensors_in(batch)]) for batch in batches]
+    return mapped(batches[0], lambda _tensor: torch.cat([next(column) for column in columns]))
+
+
+def _resampled(batch: Any, seed: int) -> Any:
+    count = samples_in(batch)
+    if any(not one.ndim or len(one) != count for _, one in tensors_in(batch)):
+        return batch
+    chosen = torch.randint(0, count, (count,), generator=torch.Generator().manual_seed(seed))
+    return mapped(batch, lambda tensor: tensor[chosen.to(tensor.device)])
+
+
+def _disturbed(setup: Setup, seed: int) -> Setup:
+    """Weights that differ in their last bit."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for one in setup.trained.parameters():
+            if one.is_floating_point():
+                noise = torch.randn(one.shape, generator=generator).to(one)
+                one.mul_(1 + torch.finfo(one.dtype).eps * noise)
+    return setup
+
+
+def _seeded(randomness: Randomness, seed: int) -> None:
+    randomness.restore()
+    if seed:
+        torch.manual_seed(seed)
+        random.seed(seed)
+
+
+def _in_double(setup: Setup) -> Setup:
+    """The whole of it in float64, the optimizer's state and the batches too."""
+    for one in (setup.trained, setup.loss_fn):
+        if isinstance(one, torch.nn.Module):
+            one.double()  # in place, so the optimizer has the same parameters
+    for state in setup.optimizer.state.values():
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.is_floating_point() and name != "step":
+                state[name] = value.double()
+    setup.batches = [mapped(batch, _doubled) for batch in setup.batches]
+    return setup
+
+
+def _doubled(tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    return tensor.detach().double().requires_grad_(tensor.requires_grad)
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _numbers(tensors: Any) -> list[Tensor]:
+    return [one.detach().to("cpu", torch.float64, copy=True) for one in tensors]
+
+
+def _apart(found: Sequence[Tensor], right: Sequence[Tensor]) -> float:
+    """The relative error of some tensors, all taken as one; infinite where they are not of the same shapes."""
+    if [one.shape for one in found] != [one.shape for one in right]:
+        return math.inf
+    size = math.hypot(*(float(one.norm()) for one in right)) if right else 0.0
+    error = _distance(found, right)
+    if not math.isfinite(error):
+        return 0.0 if not math.isfinite(size) else math.inf
+    return error / size if size else (0.0 if not error else math.inf)
+
+
+def _distance(found: Sequence[Tensor], right: Sequence[Tensor]) -> float:
+    return math.hypot(*(float((one - other).norm()) for one, other in zip(found, right, strict=True)), 0.0)
+
+
+def _means(curve: Sequence[float], length: int) -> list[float]:
+    """The mean loss of each whole pass."""
+    length = max(1, length)
+    return [fmean(curve[at : at + length]) for at in range(0, len(curve) - length + 1, length)]
+
+
+def _finite(trace: Trace) -> bool:
+    return all(map(math.isfinite, trace.curve))
+
+
+def _eps(dtype: torch.dtype | None, own: torch.dtype) -> float:
+    wider = max(torch.finfo(one).eps for one in (dtype or own, own))
+    return float(wider)
+
+
+def _dtype_of(bench: Bench) -> torch.dtype:
+    kinds = {one.dtype for one in bench.model.parameters() if one.is_floating_point()}
+    return max(kinds, key=lambda kind: torch.finfo(kind).eps) if kinds else torch.float32
