@@ -673,7 +673,7 @@ def watch(
     named = attach.check_models(models)
     found = attach.check_optimizers(optimizers)
     config, plan = find_config(), None
-    if recovery is not None:
+    if recovery is not None and recovery != {}:
         from seismograd.recovery.policies import Plan
 
         detectors = list(_detectors(detectors))

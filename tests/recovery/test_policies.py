@@ -52,7 +52,6 @@ def test_what_comes_after_a_policy() -> None:
         ({"nonfinite-loss": Skip}, TypeError, r"write Skip\(\)"),
         ({"nonfinite-loss": []}, ValueError, "empty list"),
         ({3: "skip"}, TypeError, "3 as a key"),
-        ({}, ValueError, "recovery is empty"),
         ({"loss-spike": "skip"}, ValueError, "is ignored in this run"),
     ],
 )
@@ -75,6 +74,12 @@ def test_what_cannot_be_meant_is_refused_before_anything_happens(recovery: Any, 
 def test_limits_that_make_no_sense(made: Any, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         made()
+
+
+def test_no_policies_are_no_recovery() -> None:
+    model = nn.Linear(2, 2)
+    with sg.watch(model, recovery={}, store=False, sinks=[]) as watch:
+        assert watch.recovery is None
 
 
 def test_a_policy_alone_is_for_all_that_is_critical() -> None:

@@ -287,8 +287,6 @@ def test_what_cannot_be_watched_is_refused_with_a_reason(model):
         sg.watch(model, level="absurd")
     with pytest.raises(ValueError, match="budget 5"):
         sg.watch(model, budget=5)
-    with pytest.raises(NotImplementedError, match="recovery"):
-        sg.watch(model, recovery={})
     with pytest.raises(ValueError, match="'mysql'"):
         sg.watch(model, store="mysql://somewhere/runs")
 

@@ -207,8 +207,6 @@ class Plan:
     def __init__(self, given: Any, detectors: Iterable[Detector], ignored: Iterable[str] = ()) -> None:
         if not isinstance(given, Mapping):
             given = {"critical": given}
-        if not given:
-            raise ValueError("recovery is empty: say what is to be done about which finding, or leave it out")
         self._classes = {one.id: _class_of(one) for one in detectors}
         known, gone = sorted(self._classes), set(ignored)
         self.ladders = [Ladder.of(_checked(key, known, gone), policies) for key, policies in given.items()]
