@@ -796,6 +796,8 @@ class Loop:
             self._timing.pass_over()
             self._lookout.happens("passed_over")
         self._unsettled = True
+        if owner == _NOBODY and self._recovery is not None and "not-stepped" not in moment.marks:
+            self._recovery.cannot_act()
 
     def _count(self, owner: int) -> None:
         """A step is over when an optimizer steps for the second time: a GAN's two halves are one."""

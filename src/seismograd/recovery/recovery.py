@@ -32,6 +32,7 @@ from seismograd.recovery.state import Shelf, State, Trained
 from seismograd.recovery.trouble import TrainingStopped, Trouble, chain_of
 from seismograd.replay.recorder import Call as Recorded
 
+
 @dataclass(slots=True)
 class _Due:
     """What is to be done at the next update."""
@@ -202,6 +203,12 @@ class Recovery:
             self._searched = True
             for scheduler in schedulers_of(self._optimizers):
                 self.scheduled(scheduler)
+
+    def cannot_act(self) -> None:
+        """Gradients were used by a step that nobody hears of."""
+        self._due.clear()
+        why = "the optimizer is none of torch's, or steps inside backward: its updates cannot be held back"
+        self._fail("recovery", RuntimeError(why))
 
     def decide(self, owner: int, optimizer: Optimizer, step: int, backwards: Sequence[int]) -> None:
         """The gradients are complete, and nothing has been done to them. `TrainingStopped` may come out.
@@ -477,7 +484,9 @@ class Recovery:
         climb = self._climbs[result[1]]
         climb.rung = result[2]
         return (
-            _Due(climb, due.trouble, due.reading, due.owner, due.is_fresh) if due is not None else _Due(climb, Trouble(step), None)
+            _Due(climb, due.trouble, due.reading, due.owner, due.is_fresh)
+            if due is not None
+            else _Due(climb, Trouble(step), None)
         )
 
 
