@@ -664,8 +664,6 @@ class Loop:
     def loss_scaled(self, scaler: Any, loss: Any, scaled: Any) -> None:
         reference = weakref.ref(scaled) if isinstance(scaled, Tensor) else None
         self._scaled = (scaler, reference, _loss_of([loss]))
-        if self._recovery is not None:
-            self._recovery.scaled_by(scaler)
         self._validation.used([loss])
         self._lookout.happens("scaled", scaler)
 
@@ -675,6 +673,8 @@ class Loop:
         if self._watched.holds(inner):
             index = self._index(inner)
             self._step_closes(index)
+            if self._recovery is not None:
+                self._recovery.scaled_by(scaler)
             self._by_scaler = index  # the optimizer's own hook comes next, unless the scaler skips
             self._recover(index, inner, acts=False)
             self._lookout.happens("scaler_steps", inner)

@@ -170,7 +170,7 @@ def test_an_optimizer_that_cannot_be_held_back_is_said() -> None:
             with torch.no_grad():
                 for parameter in model.parameters():
                     assert parameter.grad is not None
-                    parameter -= 0.1 * parameter.grad
+                    parameter.sub_(0.1 * parameter.grad)
 
     def run() -> None:
         with watch(model, Foreign(), {"nonfinite-*": "skip"}, strict=False):
@@ -205,13 +205,18 @@ def test_a_schedule_that_had_not_stepped_yet_goes_back_too() -> None:
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5**scheduler.last_epoch)
 
 
-def test_the_schedule_of_another_training_is_not_touched() -> None:
+def test_the_schedule_and_scaler_of_another_training_are_not_touched() -> None:
     models = net(), net()
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
     ours, theirs = (torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.5) for optimizer in optimizers)
 
-    def step_all(_step: int) -> None:
-        optimizers[1].step()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+
+    def step_all(step: int) -> None:
+        optimizers[1].zero_grad()
+        scaler.scale(loss_of(models[1])).backward()
+        scaler.step(optimizers[1])
+        scaler.update(128.0 if step == 15 else None)
         ours.step()
         theirs.step()
 
@@ -219,6 +224,7 @@ def test_the_schedule_of_another_training_is_not_touched() -> None:
         train(models[0], optimizers[0], 20, breaks=15, after=step_all)
     assert len(done(watcher)) == 1
     assert ours.last_epoch < theirs.last_epoch == 20
+    assert scaler.get_scale() == 128.0
 
 
 def test_a_rate_that_all_groups_share_is_lowered_once() -> None:
@@ -332,7 +338,9 @@ def test_everything_is_let_go_of_at_the_end() -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
     watcher = watch(model, optimizer, {"nonfinite-parameter": Rollback(every=5)})
-    train(model, optimizer, 20, breaks=15, after=lambda _step: scheduler.step())
+    for _ in range(2):
+        train(model, optimizer, 10, breaks=8)
+        scheduler.step()
     watcher.close()
     assert done(watcher)
     left = [weakref.ref(one) for one in (model, optimizer, scheduler)]

@@ -13,7 +13,6 @@ from torch.optim import Optimizer
 
 from seismograd.detectors.wording import number
 from seismograd.probes.watched import Watched
-from seismograd.readings import bad_parameters
 from seismograd.records import Finding, Reading, Severity
 from seismograd.recovery.acting import (
     HeldBack,
@@ -31,6 +30,7 @@ from seismograd.recovery.progress import Climb
 from seismograd.recovery.state import Shelf, State, Trained
 from seismograd.recovery.trouble import TrainingStopped, Trouble, chain_of
 from seismograd.replay.recorder import Call as Recorded
+from seismograd.stats.tensors import all_finite, bad_counts, there
 
 
 @dataclass(slots=True)
@@ -391,7 +391,12 @@ class Recovery:
     def _is_sound(self) -> bool:
         """Whether all parameters and buffers are finite, without what this step wrote into buffers."""
         put_buffers_back(self._calls())
-        return self._watched is not None and bad_parameters(self._watched.roster, self._models) is None
+        buffers = [one for model in self._models.values() for one in model.buffers()]  # an infinite one is meant
+        return (
+            self._watched is not None
+            and all_finite(self._watched.roster.parameters)
+            and not any(bad_counts(one)[0] for one in buffers if there(one))
+        )
 
     def _asked(self, policy: Call, trouble: Trouble) -> Policy | None:
         """What the user's function wants to be done."""
