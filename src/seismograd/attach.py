@@ -65,13 +65,13 @@ def check_optimizers(optimizers: Any) -> list[Optimizer] | None:
 
 
 def check_lag(lag: int | None, models: Mapping[str, nn.Module], plan: Plan | None = None) -> int:
-    """Whether readings are judged a step late: not where a policy has to act before the update."""
+    """Whether readings are judged a step late: with policies only if asked for, and if all of them can wait."""
     hurried = [policy.name for policy in plan.policies if policy.on_the_spot] if plan is not None else []
     if hurried and lag:
         raise ValueError(
             f"lag {lag!r} is too late for recovery by {hurried[0]!r}, which acts before the update: leave lag out"
         )
-    if hurried and lag is None:
+    if plan is not None and lag is None:
         return 0
     if lag is None:
         waits = {p.device.type for model in models.values() for p in model.parameters()} - {"cpu"}

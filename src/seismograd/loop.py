@@ -139,7 +139,7 @@ class Loop:
     ) -> None:
         self.governor, self._errands = governor, errands
         self._fail, self._blind = fail, blind
-        self._given_scaler = scaler
+        self._given_scaler, self._lag = scaler, lag
         self._watched = Watched(models, optimizers, loose)
         self._reader = Reader(self._watched, governor, take=take, fail=fail, lag=lag, rank=rank)
         self._lookout = Lookout(self._watched, governor, take=take, fail=fail, rank=rank)
@@ -241,7 +241,7 @@ class Loop:
     def recover_by(self, recovery: Recovery) -> None:
         """Has it act on what is found, from now on."""
         self._recovery = recovery
-        recovery.follow(self._watched, calls=lambda: self.recorded)
+        recovery.follow(self._watched, calls=lambda: self.recorded, late=self._lag > 0)
         if self._replayer is not None:
             self._replayer.recorder.keeps_statistics = True
 
@@ -581,18 +581,19 @@ class Loop:
 
     # -- step ----------------------------------------------------------------------------------------------------
 
-    def step_starts(self, optimizer: Optimizer, has_closure: bool) -> None:
+    def step_starts(self, optimizer: Optimizer, has_closure: bool) -> Optimizer | None:
         if self._asleep and optimizer is self._watched.optimizers[0]:
             self._count_asleep()
-            return
+            return None
         if self._closed or not self._watched.holds(optimizer):
-            return
+            return None
         if self._asleep:  # an optimizer that was not there before
             self._asleep = False
             self._timing.restart()
             self._lookout.restart()
         self._thread = get_ident()
         self._step_starts(optimizer, has_closure)
+        return None if self._recovery is None else self._recovery.stand_in(optimizer)
 
     @_safely
     def _step_starts(self, optimizer: Optimizer, has_closure: bool) -> None:
@@ -627,13 +628,13 @@ class Loop:
             if not decided:
                 self._recovery.decide(index, optimizer, step, backwards)
             if acts:
-                self._recovery.before_update(optimizer, step, backwards)
+                self._recovery.before_update(optimizer, step, backwards, in_closure=self.in_closure)
             if self._recovery.holds_back:
                 self._reader.forget_step()  # there will be no update to be measured
 
     def step_ended(self, optimizer: Optimizer) -> None:
         if self._recovery is not None:
-            self._recovery.give_back()
+            self._recovery.give_back(optimizer)
         self._step_ended(optimizer)
         if self._errands.waiting and self._is_between_steps(optimizer):
             self._do_errands()
@@ -663,8 +664,6 @@ class Loop:
     def loss_scaled(self, scaler: Any, loss: Any, scaled: Any) -> None:
         reference = weakref.ref(scaled) if isinstance(scaled, Tensor) else None
         self._scaled = (scaler, reference, _loss_of([loss]))
-        if self._recovery is not None:
-            self._recovery.scaled_by(scaler)
         self._validation.used([loss])
         self._lookout.happens("scaled", scaler)
 
@@ -674,6 +673,8 @@ class Loop:
         if self._watched.holds(inner):
             index = self._index(inner)
             self._step_closes(index)
+            if self._recovery is not None:
+                self._recovery.scaled_by(scaler)
             self._by_scaler = index  # the optimizer's own hook comes next, unless the scaler skips
             self._recover(index, inner, acts=False)
             self._lookout.happens("scaler_steps", inner)
@@ -795,6 +796,8 @@ class Loop:
             self._timing.pass_over()
             self._lookout.happens("passed_over")
         self._unsettled = True
+        if owner == _NOBODY and self._recovery is not None and "not-stepped" not in moment.marks:
+            self._recovery.cannot_act()
 
     def _count(self, owner: int) -> None:
         """A step is over when an optimizer steps for the second time: a GAN's two halves are one."""

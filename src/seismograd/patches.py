@@ -51,7 +51,9 @@ class Listener(Protocol):
     def backward_failed(self) -> None: ...
     def gradients_start(self, roots: Sequence[Any]) -> None: ...
     def gradients_taken(self, roots: Sequence[Any]) -> None: ...
-    def step_starts(self, optimizer: Optimizer, has_closure: bool) -> None: ...
+    def step_starts(self, optimizer: Optimizer, has_closure: bool) -> Optimizer | None:
+        """What is to step in its place, if its update is not to take place."""
+
     def step_ended(self, optimizer: Optimizer) -> None: ...
     def loss_scaled(self, scaler: GradScaler, loss: Any, scaled: Any) -> None: ...
     def scaler_steps(self, scaler: GradScaler, optimizer: Optimizer) -> None: ...
@@ -531,12 +533,16 @@ def _watched_loss(name: str, original: Callable[..., Any]) -> Callable[..., Any]
     return loss
 
 
-def _before_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _before_step(
+    optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     if torch.compiler.is_compiling():
-        return
+        return None
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    stand_in: Optimizer | None = None
     for listener in tuple(_listeners):
-        listener.step_starts(optimizer, callable(closure))
+        stand_in = listener.step_starts(optimizer, callable(closure)) or stand_in
+    return None if stand_in is None else ((stand_in, *args[1:]), kwargs)
 
 
 def _after_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

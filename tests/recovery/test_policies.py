@@ -30,6 +30,16 @@ def test_an_id_goes_before_a_pattern_before_a_class_before_a_severity() -> None:
     assert key("loss-explosion", None) is None, "what is only suspected has no severity"
 
 
+def test_what_is_only_worth_knowing_is_acted_on_by_its_name_or_as_such() -> None:
+    def key(given: dict[str, Any]) -> str | None:
+        ladder = Plan(given, DEFAULT).ladder_for("class-imbalance", Severity.INFO)
+        return None if ladder is None else ladder.key
+
+    assert key({"data": "skip", "*": "skip", "warning": "skip"}) is None
+    assert key({"data": "skip", "class-imbalance": "skip"}) == "class-imbalance"
+    assert key({"data": "skip", "info": "skip"}) == "info"
+
+
 def test_what_comes_after_a_policy() -> None:
     def names(given: Any) -> list[str]:
         return [policy.name for policy in Ladder.of("critical", given).policies]

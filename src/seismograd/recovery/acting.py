@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from seismograd.replay.recorder import Call
 from seismograd.stats.tensors import gradient_norm
@@ -21,14 +23,17 @@ def _parameters(optimizer: Optimizer) -> list[Tensor]:
 
 
 class HeldBack:
-    """The gradients of an optimizer, away while it steps: what has none is left as it is, momentum and decay included.
+    """An update that does not take place: a stand-in without parameters steps, and the optimizer stays as it is.
 
-    A `GradScaler` has looked at them before, and whoever looks after the step finds them again.
+    So its gradients, settings and counters stay where hooks and a `GradScaler` look for them. Inside a closure the
+    step has begun, and an optimizer that is none of torch's own may keep its parameters elsewhere: there the gradients
+    are away while it steps, too.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        self.optimizer = optimizer
-        self._gradients = [(p, p.grad) for p in _parameters(optimizer) if p.grad is not None]
+    def __init__(self, optimizer: Optimizer, *, in_closure: bool = False) -> None:
+        self.stand_in = None if in_closure else _stand_in_for(optimizer)
+        hides = in_closure or not type(optimizer).__module__.startswith("torch.optim.")
+        self._gradients = [(p, p.grad) for p in _parameters(optimizer) if hides and p.grad is not None]
         for parameter, _ in self._gradients:
             parameter.grad = None
 
@@ -36,6 +41,14 @@ class HeldBack:
         for parameter, gradient in self._gradients:
             if parameter.grad is None:
                 parameter.grad = gradient
+
+
+def _stand_in_for(optimizer: Optimizer) -> Optimizer:
+    """An optimizer of the same kind and settings, of which each group is empty."""
+    stand_in: Optimizer = object.__new__(type(optimizer))
+    vars(stand_in).update(vars(optimizer))
+    stand_in.param_groups = [{**group, "params": []} for group in optimizer.param_groups]
+    return stand_in
 
 
 def norm_of(optimizer: Optimizer) -> float:
@@ -63,19 +76,27 @@ def rates_of(optimizers: Iterable[Optimizer]) -> list[float]:
 
 def lower_rates(optimizers: Iterable[Optimizer], schedulers: Sequence[Any], factor: float) -> None:
     """Multiplies learning rates, and what schedulers compute them from, so that it lasts."""
-    optimizers = list(optimizers)
+    optimizers, lowered = list(optimizers), set[int]()
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for name in _RATES:
                 value = group.get(name)
                 if isinstance(value, Tensor):
-                    value.mul_(factor)
+                    if id(value) not in lowered:  # all groups have the same one, if it was given to the optimizer
+                        value.mul_(factor)
+                    lowered.add(id(value))
                 elif isinstance(value, (int, float)):
                     group[name] = value * factor
     for scheduler in schedulers:
         for one in (scheduler, *getattr(scheduler, "_schedulers", ())):
             if any(getattr(one, "optimizer", None) is optimizer for optimizer in optimizers):
                 _lower_schedule(one, factor)
+
+
+def schedulers_of(optimizers: Sequence[Optimizer]) -> list[Any]:
+    """The schedulers that there are for them, found among all objects."""
+    made = [thing for thing in gc.get_objects() if issubclass(type(thing), LRScheduler)]
+    return [one for one in made if any(getattr(one, "optimizer", None) is optimizer for optimizer in optimizers)]
 
 
 def _lower_schedule(scheduler: Any, factor: float) -> None:

@@ -202,7 +202,10 @@ def policy_of(given: Any) -> Policy:
 
 
 class Plan:
-    """Which ladder is for which finding. An id goes before a pattern, that before a class, that before a severity."""
+    """Which ladder is for which finding. An id goes before a pattern, that before a class, that before a severity.
+
+    What is only worth knowing (`info`) is no fault: patterns and classes leave it alone.
+    """
 
     def __init__(self, given: Any, detectors: Iterable[Detector], ignored: Iterable[str] = ()) -> None:
         if not isinstance(given, Mapping):
@@ -221,6 +224,8 @@ class Plan:
         """`severity`: `None` where it is only suspected."""
         for ladder in self._by_rank:
             key, kind = ladder.key, _kind(ladder.key)
+            if severity is Severity.INFO and kind in ("pattern", "class"):
+                continue
             if kind in ("id", "pattern") and fnmatchcase(finding, key):
                 return ladder
             if kind == "class" and self._classes.get(finding) == key:

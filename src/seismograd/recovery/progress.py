@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from seismograd.recovery.policies import Ladder, LowerLr, Policy, Rollback, Skip
+from seismograd.recovery.policies import Call, Ladder, LowerLr, Policy, Rollback, Skip
 
 FEW = 3
 """So often in a row something is done on a mere suspicion; then it is taken for how things are now."""
@@ -50,7 +50,7 @@ class Climb:
             return False
         while self._steps and self._steps[0] <= step - policy.within:
             self._steps.popleft()
-        in_a_row = self._in_a_row if step <= self._newest + 1 else 0
+        in_a_row = self._in_a_row if step <= self._newest + 1 and not isinstance(policy, Call) else 0
         most = policy.in_a_row if isinstance(policy, Skip) else Skip.in_a_row
         if len(self._steps) < policy.limit and in_a_row < most:
             return False

@@ -11,21 +11,26 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from seismograd.detectors.running import Window
 from seismograd.detectors.wording import number
 from seismograd.probes.watched import Watched
 from seismograd.records import Finding, Reading, Severity
-from seismograd.recovery.acting import HeldBack, clip, lower_rates, norm_of, put_buffers_back, rates_of
+from seismograd.recovery.acting import (
+    HeldBack,
+    clip,
+    lower_rates,
+    norm_of,
+    put_buffers_back,
+    rates_of,
+    schedulers_of,
+)
 from seismograd.recovery.agreement import Agreement
+from seismograd.recovery.course import Course, is_finite
 from seismograd.recovery.policies import Call, Clip, LowerLr, Plan, Policy, Rollback, Skip, policy_of
 from seismograd.recovery.progress import Climb
 from seismograd.recovery.state import Shelf, State, Trained
 from seismograd.recovery.trouble import TrainingStopped, Trouble, chain_of
 from seismograd.replay.recorder import Call as Recorded
-from seismograd.stats.tensors import all_finite
-
-_KNOWN = 8
-"""After so many sound steps the usual norm of the gradient is known."""
+from seismograd.stats.tensors import all_finite, bad_counts, there
 
 
 @dataclass(slots=True)
@@ -35,6 +40,8 @@ class _Due:
     climb: Climb
     trouble: Trouble
     reading: Reading | None
+    owner: int | None = None
+    """Whose gradient it is, by the optimizer's number; `None`: nobody's in particular."""
     is_fresh: bool = False
     """All was well at the step before, or it is the batch that is bad: so far the weights have no part in it."""
     kept: str | None = None
@@ -67,16 +74,15 @@ class Recovery:
         self._climbs = [Climb(ladder) for ladder in plan.ladders]
         self._due: dict[int | None, _Due] = {}  # by the optimizer's number; None: whichever comes next
         self._decided: _Due | None = None
-        self._held: list[HeldBack] = []
-        self._scaler_skips = False
-        self._norms, self._loss = Window(64), math.nan
+        self._held: dict[int, HeldBack] = {}  # by the optimizer's id
+        self._scaler_skips = self._in_closure = self._late = False
         self._skipped_at, self._skip_is_told = -1, True
         self._skipped_backwards: tuple[int, ...] = ()
-        self._onset: int | None = None  # the step at which the present trouble began
-        self._quiet = 0
         self._schedulers: list[Any] = list(schedulers)
+        self._searched = False
         self._scalers: list[Any] = [one for one in scalers if hasattr(one, "state_dict")]
         self._shelf = _shelf_for(plan)
+        self._course = Course(0 if self._shelf is None else self._shelf.settle)
         self._rollbacks = 0
         self._rolled_back: State | None = None
         self._lowered: dict[int, float] = {}  # by how much, for each optimizer
@@ -87,9 +93,9 @@ class Recovery:
 
     # -- what the loop tells -----------------------------------------------------------------------------------------
 
-    def follow(self, watched: Watched, *, calls: Callable[[], Sequence[Recorded]]) -> None:
-        """What is trained, and the recorded calls of the present step."""
-        self._watched, self._calls = watched, calls
+    def follow(self, watched: Watched, *, calls: Callable[[], Sequence[Recorded]], late: bool = False) -> None:
+        """What is trained, the recorded calls of the present step, and whether steps are judged after their update."""
+        self._watched, self._calls, self._late = watched, calls, late
 
     @property
     def _models(self) -> Mapping[str, nn.Module]:
@@ -100,7 +106,9 @@ class Recovery:
         return [] if self._watched is None else [o for o in self._watched.optimizers if isinstance(o, Optimizer)]
 
     def scheduled(self, scheduler: Any) -> None:
-        if not any(scheduler is known for known in self._schedulers):
+        """A scheduler steps: it is ours if its optimizer is."""
+        optimizer = getattr(scheduler, "optimizer", None)
+        if any(optimizer is one for one in self._optimizers) and not any(scheduler is one for one in self._schedulers):
             self._schedulers.append(scheduler)
 
     def scaled_by(self, scaler: Any) -> None:
@@ -114,14 +122,16 @@ class Recovery:
         scalars, step = reading.plain().scalars, reading.step
         is_step = "grad/norm" in scalars or "nonfinite" in reading.tensors
         self._scaler_skips = "amp-skipped" in reading.marks
+        owner = (reading.series or 0) if is_step else None
+        suspected = () if self._late else suspected  # its update has taken place: it will be known when it is over
         match = self._match(chain_of(reading, seen), suspected, {f.id for f in seen if f.last_step < step})
         if match is None:
-            if is_step:
-                self._went_well(scalars.get("grad/norm"), scalars.get("loss"))
+            if owner is not None:
+                self._let_go_on(owner, step, scalars.get("grad/norm"), scalars.get("loss"))
             return
         climb, name, ids, certain = match
-        fresh = self._quiet > 0 or "nonfinite-input" in ids
-        self._went_wrong(step)
+        fresh = owner is not None and not self._late and (self._course.was_well(owner) or "nonfinite-input" in ids)
+        self._went_wrong(owner, step)
         climb.settle(step)
         trouble = Trouble(
             step,
@@ -136,8 +146,7 @@ class Recovery:
         )
         if (trouble.is_finite and climb.rests(step)) or not (certain or climb.may_suspect(step)):
             return
-        due = _Due(climb, trouble, reading if is_step else None, fresh and is_step)
-        self._due[(reading.series or 0) if is_step else None] = due
+        self._due[owner] = _Due(climb, trouble, reading if is_step else None, owner, fresh)
 
     def _match(
         self, chain: Mapping[str, Severity | None], suspected: Sequence[str], past: Set[str]
@@ -161,19 +170,15 @@ class Recovery:
         ladder = self.plan.ladder_for(name, severity)
         return None if ladder is None else self._climbs[self.plan.ladders.index(ladder)]
 
-    def _went_well(self, norm: float | None, loss: float | None) -> None:
-        if norm is not None and math.isfinite(norm):
-            self._norms.add(norm)
-        if loss is not None:
-            self._loss = loss
-        self._quiet += 1
-        if self._shelf is None or self._quiet > self._shelf.settle:
-            self._onset = None
+    def _let_go_on(self, owner: int, step: int, norm: float | None, loss: float | None) -> None:
+        """No policy is for what was seen at this step: it is well, unless it is not finite."""
+        if is_finite(norm, loss):
+            self._course.went_well(owner, step, norm, loss)
+        elif not self._scaler_skips:
+            self._went_wrong(owner, step)
 
-    def _went_wrong(self, step: int) -> None:
-        self._quiet = 0
-        if self._onset is None:
-            self._onset = step
+    def _went_wrong(self, owner: int | None, step: int) -> None:
+        self._course.went_wrong(owner, step)
         if self._shelf is not None:
             self._shelf.waits(step)
 
@@ -182,18 +187,37 @@ class Recovery:
     def keep_state(self, step: int) -> None:
         """The optimizer is about to step: a state is kept, if it is time for one and all is well."""
         shelf = self._shelf
-        if shelf is None or self._due or self._onset is not None or not shelf.is_due(step):
+        if shelf is None or self._due or self._course.onset is not None or not shelf.is_due(step):
             return
+        self._search_schedulers()
         trained = Trained(self._models.values(), self._optimizers, self._schedulers, self._scalers)
-        loss = None if math.isnan(self._loss) else self._loss
-        shelf.put(State(trained, step, loss, shelf.folder, lowered=self._lowered))
+        try:
+            shelf.put(State(trained, step, self._course.loss, shelf.folder, lowered=self._lowered))
+        except Exception as error:
+            shelf.waits(step + shelf.every)
+            self._fail("keeping a good state", error)
+
+    def _search_schedulers(self) -> None:
+        """Those that have not stepped yet, a whole epoch long maybe: they count, too."""
+        if not self._searched:
+            self._searched = True
+            for scheduler in schedulers_of(self._optimizers):
+                self.scheduled(scheduler)
+
+    def cannot_act(self) -> None:
+        """Gradients were used by a step that nobody hears of."""
+        self._due.clear()
+        why = "the optimizer is none of torch's, or steps inside backward: its updates cannot be held back"
+        self._fail("recovery", RuntimeError(why))
 
     def decide(self, owner: int, optimizer: Optimizer, step: int, backwards: Sequence[int]) -> None:
         """The gradients are complete, and nothing has been done to them. `TrainingStopped` may come out.
 
         A scaler that will skip the step by itself has to find them: then all is done here.
         """
-        self.give_back()
+        if tuple(backwards) == self._skipped_backwards:  # an optimizer inside another one, which is held back
+            self.give_back()
+        self._held.clear()  # a step that ended in an error left them, and their gradients are of long ago
         self._decided = None
         due = self._due.pop(owner, None) or self._due.pop(None, None)
         if due is not None and due.climb.escalates(step):
@@ -208,34 +232,46 @@ class Recovery:
             if self._scaler_skips:
                 self.before_update(optimizer, step, backwards)
 
-    def before_update(self, optimizer: Optimizer, step: int, backwards: Sequence[int]) -> None:
+    def before_update(
+        self, optimizer: Optimizer, step: int, backwards: Sequence[int], *, in_closure: bool = False
+    ) -> None:
         """The optimizer is about to use its gradients, which a scaler has unscaled by now."""
+        self._in_closure = in_closure
         due, self._decided = self._decided, None
         if due is not None:
             self._perform(due, optimizer, step)
             if self._skipped_at == step and backwards:
                 self._skipped_backwards = tuple(backwards)
         elif backwards and tuple(backwards) == self._skipped_backwards:
-            self._held.append(HeldBack(optimizer))  # another optimizer's half of the same bad gradient
+            self._hold_back(optimizer)  # another optimizer's half of the same bad gradient
 
     def has_just_skipped(self, step: int) -> bool:
         """Whether gradients of this step, or of the one before it, were left over by a skipped update."""
         return 0 <= step - self._skipped_at <= 1
+
+    def stand_in(self, optimizer: Optimizer) -> Optimizer | None:
+        """What steps in its place; `None` where it may step itself."""
+        held = self._held.get(id(optimizer))
+        return None if held is None else held.stand_in
 
     @property
     def holds_back(self) -> bool:
         """Whether an update is being suppressed."""
         return bool(self._held)
 
-    def give_back(self) -> None:
-        """The step is over: gradients that were held back lie where they did."""
-        while self._held:
-            self._held.pop().give_back()
+    def give_back(self, optimizer: Optimizer | None = None) -> None:
+        """Its step is over: gradients that were held back lie where they did. Those of all without an optimizer."""
+        for one in list(self._held) if optimizer is None else [id(optimizer)]:
+            if (held := self._held.pop(one, None)) is not None:
+                held.give_back()
 
     def close(self) -> None:
         self.give_back()
         self._due.clear()
+        self._schedulers.clear()
+        self._scalers.clear()
         self._watched, self._calls, self._agreement = None, tuple, None
+        self._decided = self._rolled_back = None
         if self._shelf is not None:
             self._shelf.close()
 
@@ -244,16 +280,14 @@ class Recovery:
     def _perform(self, due: _Due, optimizer: Optimizer, step: int) -> None:
         policy: Policy | None = due.climb.policy
         rests = isinstance(policy, LowerLr) and due.climb.rests(step)
-        spares = isinstance(policy, Rollback) and (
-            due.trouble.suspected or (due.is_fresh and self._weights_are_sound())
-        )
-        due.climb.act(step, suspected=due.trouble.suspected, protects=rests or spares)
         if rests:
             policy = Skip()
         if isinstance(policy, Call):
             policy = self._asked(policy, due.trouble)
         if policy is None:
             return
+        spares = isinstance(policy, Rollback) and (due.trouble.suspected or (due.is_fresh and self._is_sound()))
+        due.climb.act(step, suspected=due.trouble.suspected, protects=rests or spares or policy.name == "continue")
         if policy.name not in ("continue", "stop"):
             due.kept = self._kept(due)
         if policy.name == "continue":
@@ -269,15 +303,15 @@ class Recovery:
         elif spares:
             self._hold(optimizer, step)
             text = "the training went back to before this step, of which nothing had reached the weights"
-            self._done("rollback", due, step, text, after={"step": step, "loss": self._loss})
+            self._done("rollback", due, step, text, after={"step": step, "loss": self._course.loss})
         elif isinstance(policy, Rollback):
             self._roll_back(policy, due, optimizer, step)
         else:
             self._skip(due, optimizer, step)
 
-    def _skip(self, due: _Due, optimizer: Optimizer, step: int) -> None:
+    def _skip(self, due: _Due, optimizer: Optimizer, step: int, why: str = "") -> None:
         self._hold(optimizer, step)
-        self._done("skip", due, step, "the update was skipped", after={"update": "none", "gradients": "left"})
+        self._done("skip", due, step, f"the update was skipped{why}", after={"update": "none", "gradients": "left"})
 
     def _hold(self, optimizer: Optimizer, step: int) -> None:
         """Suppresses the update, and undoes what the step's forward passes did to buffers."""
@@ -286,22 +320,29 @@ class Recovery:
 
     def _suppress(self, optimizer: Optimizer, step: int) -> None:
         if not self._scaler_skips:
-            self._held.append(HeldBack(optimizer))
+            self._hold_back(optimizer)
         if step != self._skipped_at:
             self._skipped_at, self._skip_is_told = step, False
 
+    def _hold_back(self, optimizer: Optimizer) -> None:
+        if id(optimizer) not in self._held:
+            self._held[id(optimizer)] = HeldBack(optimizer, in_closure=self._in_closure)
+
     def _clip(self, policy: Clip, due: _Due, optimizer: Optimizer, step: int) -> None:
         norm, limit = norm_of(optimizer), policy.norm
-        if limit is None and len(self._norms) >= _KNOWN:
-            limit = 2.0 * self._norms.median
+        if limit is None and (usual := self._course.usual_norm(due.owner or 0)) is not None:
+            limit = 2.0 * usual
         if limit is None or not math.isfinite(norm):
             self._skip(due, optimizer, step)
             return
         now = clip(optimizer, limit)
         text = f"the gradient was clipped from {number(norm)} to {number(now)}"
+        if now == norm:
+            text = f"the gradient, clipped to {number(norm)} by the loop itself, was left as it is"
         self._done(policy.name, due, step, text, before={"clipped_from": norm}, after={"gradient_norm": now})
 
     def _lower(self, policy: LowerLr, due: _Due, optimizer: Optimizer, step: int) -> None:
+        self._search_schedulers()
         rates = rates_of([optimizer])
         lower_rates([optimizer], self._schedulers, policy.factor)
         self._lowered[id(optimizer)] = self._lowered.get(id(optimizer), 1.0) * policy.factor
@@ -313,10 +354,10 @@ class Recovery:
         self._done(policy.name, due, step, text, before={"lr": rates}, after={"lr": now})
 
     def _roll_back(self, policy: Rollback, due: _Due, optimizer: Optimizer, step: int) -> None:
-        shelf, onset = self._shelf, step if self._onset is None else self._onset
+        shelf, onset = self._shelf, step if self._course.onset is None else self._course.onset
         state = shelf.good(onset) if shelf is not None else None
         if shelf is None or state is None:
-            self._skip(due, optimizer, step)
+            self._skip(due, optimizer, step, ", since no state is kept to go back to")
             return
         again = state is self._rolled_back
         if again:
@@ -324,7 +365,12 @@ class Recovery:
             state = shelf.good(onset) or state
         optimizers = self._optimizers or [optimizer]
         before = rates_of(optimizers)
-        state.restore(randomness=not again)  # the same numbers once more would bring the same batches
+        try:
+            state.restore(randomness=not again)  # the same numbers once more would bring the same batches
+        except Exception as error:
+            self._fail("going back to a good state", error)
+            self._skip(due, optimizer, step, ", since the good state could not be restored")
+            return
         shelf.drop_after(state)
         for one in optimizers:
             lowered = self._lowered.get(id(one), 1.0) * (policy.factor if self._rollbacks else 1.0)
@@ -332,7 +378,8 @@ class Recovery:
             lower_rates([one], self._schedulers, lowered / state.lowered.get(id(one), 1.0))
         self._suppress(optimizer, step)
         self._rollbacks += 1
-        self._rolled_back, self._onset, self._quiet = state, None, 0
+        self._rolled_back = state
+        self._course.begins_anew()
         shelf.waits(step)
         now = rates_of(optimizers)
         text = f"the training went back to how it was before step {state.step}"
@@ -341,9 +388,15 @@ class Recovery:
         after = {"step": state.step, "loss": state.loss, "lr": now}
         self._done(policy.name, due, step, text, before={"lr": before}, after=after)
 
-    def _weights_are_sound(self) -> bool:
-        """Whether all parameters are finite."""
-        return self._watched is not None and all_finite(self._watched.roster.parameters)
+    def _is_sound(self) -> bool:
+        """Whether all parameters and buffers are finite, without what this step wrote into buffers."""
+        put_buffers_back(self._calls())
+        buffers = [one for model in self._models.values() for one in model.buffers()]  # an infinite one is meant
+        return (
+            self._watched is not None
+            and all_finite(self._watched.roster.parameters)
+            and not any(bad_counts(one)[0] for one in buffers if there(one))
+        )
 
     def _asked(self, policy: Call, trouble: Trouble) -> Policy | None:
         """What the user's function wants to be done."""
@@ -424,18 +477,20 @@ class Recovery:
             self._agreement = Agreement()
         mine = (due.climb.policy.name, self._climbs.index(due.climb), due.climb.rung) if due is not None else None
         try:
-            result, onset = self._agreement.on(mine, step if self._onset is None else self._onset)
+            result, onset = self._agreement.on(mine, step if self._course.onset is None else self._course.onset)
         except Exception as error:
             self._alone = True
             self._fail("the agreement of the ranks", error)
             return due
         if result is None or result == mine:
             return due
-        self._onset = onset
+        self._course.onset = onset
         climb = self._climbs[result[1]]
         climb.rung = result[2]
         return (
-            _Due(climb, due.trouble, due.reading, due.is_fresh) if due is not None else _Due(climb, Trouble(step), None)
+            _Due(climb, due.trouble, due.reading, due.owner, due.is_fresh)
+            if due is not None
+            else _Due(climb, Trouble(step), None)
         )
 
 

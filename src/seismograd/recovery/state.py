@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from seismograd.replay.surroundings import Randomness, generators_of
@@ -35,8 +36,8 @@ class Trained:
         """Parameters and buffers, each once, and what optimizers hold that is no module's."""
         held = [one for module in self.modules for one in (*module._parameters.values(), *module._buffers.values())]
         held += [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
-        found = {id(one): one for one in held if isinstance(one, Tensor) and not one.is_meta and not one.is_inference()}
-        return list(found.values())
+        there = [one for one in held if isinstance(one, Tensor) and not is_lazy(one)]
+        return list({id(one): one for one in there if not one.is_meta and not one.is_inference()}.values())
 
 
 class State:
@@ -54,7 +55,6 @@ class State:
         self.step, self.loss = step, loss
         self.lowered = dict(lowered or {})
         """By how much learning rates had been lowered by then."""
-        self._trained = trained
         self._randomness = Randomness.now(own=generators_of(trained.modules))
         with torch.no_grad():
             self._tensors = [(one, _kept(one)) for one in trained.tensors()]
@@ -69,13 +69,12 @@ class State:
 
     def restore(self, *, randomness: bool = True) -> None:
         """Everything is as it was then. It may be restored again later."""
+        away = self._fetched()
         with torch.no_grad():
-            kept = self._fetched()
-            for (tensor, _), copied in zip(self._tensors, kept, strict=False):
-                tensor.copy_(copied)
-            rest = iter(kept[len(self._tensors) :])
+            for tensor, copied in self._tensors:
+                _write(tensor, next(away) if copied is _AWAY else copied)
             for optimizer, state, settings in self._optimizers:
-                _restore_state(optimizer, _mapped(state, lambda one: next(rest) if self._file else one))
+                _restore_state(optimizer, _mapped(state, lambda one: next(away) if one is _AWAY else one))
                 for group, was in zip(optimizer.param_groups, settings, strict=False):
                     _restore_settings(group, was)
         for one, was in self._others:
@@ -101,21 +100,22 @@ class State:
         save_file({f"{at:06}": one.contiguous() for at, one in enumerate(flat)}, draft)
         os.replace(draft, file)
         self._file = file
-        self._tensors = [(one, _EMPTY) for one, _ in self._tensors]
-        self._optimizers = [(one, _mapped(state, lambda _: _EMPTY), rest) for one, state, rest in self._optimizers]
+        self._tensors = [(one, _put_down(copied)) for one, copied in self._tensors]
+        self._optimizers = [(one, _mapped(state, _put_down), rest) for one, state, rest in self._optimizers]
 
     def _flat(self) -> list[Tensor]:
         flat = [copied for _, copied in self._tensors]
         for _, state, _ in self._optimizers:
             flat += list(_leaves(state))
-        return flat
+        return [one for one in flat if _fits_a_file(one)]
 
-    def _fetched(self) -> list[Tensor]:
+    def _fetched(self) -> Iterator[Tensor]:
+        """What is on disk, all of it read at once: if that fails, nothing has been changed yet."""
         if self._file is None:
-            return [copied for _, copied in self._tensors]
+            return iter(())
         from safetensors.torch import load_file
 
-        return [one for _, one in sorted(load_file(self._file).items())]
+        return iter([one for _, one in sorted(load_file(self._file).items())])
 
 
 class Shelf:
@@ -164,7 +164,26 @@ class Shelf:
             self.states.pop().forget()
 
 
-_EMPTY = torch.empty(0)
+_AWAY = torch.empty(0)
+"""Stands for a tensor that is on disk."""
+
+
+def _fits_a_file(tensor: Tensor) -> bool:
+    """Whether safetensors can hold it; the few others stay in memory."""
+    return tensor.layout is torch.strided and not tensor.is_complex() and not hasattr(tensor, "_local_tensor")
+
+
+def _put_down(tensor: Tensor) -> Tensor:
+    return _AWAY if _fits_a_file(tensor) else tensor
+
+
+def _write(tensor: Tensor, copied: Tensor) -> None:
+    """Copies, into an expanded tensor once for each element that there is."""
+    if tensor.layout is torch.strided:
+        for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+            if size > 1 and stride == 0:
+                tensor, copied = tensor.narrow(dim, 0, 1), copied.narrow(dim, 0, 1)
+    tensor.copy_(copied)
 
 
 def _kept(tensor: Tensor) -> Tensor:

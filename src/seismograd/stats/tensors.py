@@ -105,6 +105,8 @@ def bad_counts(tensor: Tensor) -> tuple[int, int]:
     value = dense(tensor)
     if not value.is_floating_point():
         return (0, 0)
+    if value.dtype.itemsize == 1:  # torch computes nothing in float8
+        value = value.float()
     counts = torch.stack([value.isnan().sum(), value.isinf().sum()]).tolist()
     return (int(counts[0]), int(counts[1]))
 
