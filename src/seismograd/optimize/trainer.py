@@ -113,7 +113,7 @@ class Trainer:
         self._watching = {"level": level or ("extreme" if debug_mode else None), **watching}
         self._watched, self._profiled, self._logger = enable_pytorch_debugging, enable_profiling, logger
         self._weight, self._seed, self._progress = weight, seed, progress
-        self.own = held_by(model.modules(), train_loader, val_loader)
+        self.own = held_by(saving.bare(model).modules(), train_loader, val_loader)
         exact = self.checkpoints is not None
         self.training_feed = Feed(train_loader, self.own, exact=exact)
         self.validation_feed = None if val_loader is None else Feed(val_loader, self.own, exact=exact)
