@@ -36,6 +36,12 @@ def go_on(trainer: Trainer, path: Path, state: Mapping[str, Any]) -> str:
     """Gives a trainer all of a state; says where it goes on. The generators come last: all else may draw from them."""
     model = bare(trainer.model)
     check_fit(path, state["model"], model.state_dict())
+    before, now = state["settings"], _settings(trainer)
+    if before["optimizer"] != now["optimizer"]:  # torch would take its state, and fail at the first step
+        raise CheckpointError(
+            f"{path}: its run was trained by {before['optimizer']}, and this optimizer is {now['optimizer']}: the run"
+            " goes on with its own only. To begin with its weights, load torch.load(path)['model'] into the model"
+        )
     for name, part in _parts(trainer).items():
         try:
             part.load_state_dict(state[name])
@@ -45,7 +51,6 @@ def go_on(trainer: Trainer, path: Path, state: Mapping[str, Any]) -> str:
         for name, buffer in model.named_buffers():
             if name in state["buffers"] and state["buffers"][name].shape == buffer.shape:
                 buffer.copy_(state["buffers"][name])
-    before, now = state["settings"], _settings(trainer)
     other = [f"{name} {before[name]!r}, now {now[name]!r}" for name in now if before[name] != now[name]]
     if other:
         complain(f"seismograd: the run goes on, but not as it would have: {path} was saved with {', '.join(other)}")
