@@ -46,7 +46,7 @@ def whole(folder: Path, kind: str = "mlp", **options: Any) -> dict[str, Any]:
     return everything(one)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("after", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("kind", ["mlp", "cnn", "transformer"])
 def test_wherever_it_is_interrupted(tmp_path: Path, kind: str, after: int) -> None:

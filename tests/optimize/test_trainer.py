@@ -45,6 +45,7 @@ def test_it_is_the_loop_that_one_would_write_by_hand() -> None:
     same(one.model.state_dict(), model.state_dict())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", MODELS)
 def test_watched_and_unwatched_it_ends_with_the_same_bytes(tmp_path: Path, kind: str) -> None:
     options: dict[str, Any] = {"accumulation_steps": 2, "gradient_clip": 1.0, "amp": "bf16"}
@@ -328,6 +329,7 @@ def sound(tmp_path: Path, **options: Any) -> Trainer:
     )
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "options",
     [
