@@ -544,3 +544,10 @@ def test_a_policy_that_stops_leaves_the_last_checkpoint_and_the_results(tmp_path
     assert results["steps"] < len(poisoned())
     assert (tmp_path / "last.pt").is_file()
     assert all(bool(torch.isfinite(p).all()) for p in one.model.parameters())
+
+
+def test_a_model_that_is_none_and_an_optimizer_that_wants_a_closure_are_told() -> None:
+    with pytest.raises(TypeError, match=r"model is None, not an nn\.Module"):
+        Trainer(None, [])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="LBFGS evaluates the loss by itself"):
+        Trainer(nn.Linear(2, 2), [], optimizer=torch.optim.LBFGS)
