@@ -205,6 +205,11 @@ def test_an_optimizer_that_does_not_fit(tmp_path: Path) -> None:
 
     with pytest.raises(CheckpointError, match="what it has of the optimizer does not fit"):
         trainer(checkpoint_dir=tmp_path, resume=True, optimizer=in_two_groups).train_sync()
+    other = trainer(checkpoint_dir=tmp_path, resume=True, optimizer=torch.optim.RMSprop)
+    before = [parameter.clone() for parameter in other.model.parameters()]
+    with pytest.raises(CheckpointError, match="was trained by AdamW, and this optimizer is RMSprop"):
+        other.train_sync()
+    assert all(torch.equal(one, two) for one, two in zip(before, other.model.parameters(), strict=True))
 
 
 def test_a_full_disk_does_not_end_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +224,7 @@ def test_a_full_disk_does_not_end_the_training(tmp_path: Path, monkeypatch: pyte
         raise RuntimeError("PytorchStreamWriter failed writing file")
 
     one._step = full  # type: ignore[method-assign]
-    with pytest.warns(RuntimeWarning, match="the checkpoint of step (6|12) was not written"):
+    with pytest.warns(RuntimeWarning, match="the checkpoint of step (6|12) was not written .*is the disk full"):
         results = one.train_sync()
     assert results["stopped"] == "finished"
     assert [event["event_type"] for event in results["events"]] == ["checkpoint_failed"] * 2

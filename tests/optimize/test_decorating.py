@@ -77,6 +77,9 @@ def test_a_copy_and_a_file_know_nothing_of_it() -> None:
     file.seek(0)
     loaded = torch.load(file, weights_only=False)
     assert infer(loaded, x)[0].original is loaded
+    again = io.BytesIO()
+    torch.save(loaded, again)
+    assert b"seismograd.optimize" not in again.getvalue()
 
 
 def test_mode_none_changes_nothing() -> None:
@@ -85,5 +88,8 @@ def test_mode_none_changes_nothing() -> None:
     assert same(model) is model
     with pytest.raises(TypeError, match="above a function"):
         sg.optimize_model(3)
+    for what in (model, nn.Linear):  # neither would be optimised
+        with pytest.raises(TypeError, match=r"PyTorchDebugger\(\).optimize_model\(model, mode\)"):
+            sg.optimize_model(what)
     with pytest.raises(ValueError, match="'turbo' is unknown"):
         sg.optimize_model(optimization_mode="turbo")

@@ -178,6 +178,7 @@ def test_a_copy_and_a_file_are_optimised_alike() -> None:
 def test_none_is_the_model_and_an_optimised_one_is_optimised_anew() -> None:
     model = mlp()
     assert optimized(model, sg.OptimizationMode.NONE) is model
+    assert optimized(optimized(model, "amp"), "none") is model
     lean = optimized(model, "MEMORY_EFFICIENT")
     other = optimized(lean, "amp")
     assert isinstance(other, Optimized)

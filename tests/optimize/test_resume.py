@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, WeightedRandomSampler
 
+from seismograd.optimize.models import optimized
+
 from .trainings import Noisy, StopAfter, data, everything, same, trainer
 
 PLACES = {"at the first step": 1, "in an epoch": 4, "before validation": 6, "in a later one": 9}
@@ -44,7 +46,7 @@ def whole(folder: Path, kind: str = "mlp", **options: Any) -> dict[str, Any]:
     return everything(one)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("after", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("kind", ["mlp", "cnn", "transformer"])
 def test_wherever_it_is_interrupted(tmp_path: Path, kind: str, after: int) -> None:
@@ -169,7 +171,8 @@ def test_a_loader_that_tells_its_state_passes_over_nothing(tmp_path: Path, after
     assert Stateful.made == 18
 
 
-def test_what_modules_hold_and_do_not_save(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["none", "memory_efficient"])
+def test_what_modules_hold_and_do_not_save(mode: str, tmp_path: Path) -> None:
     class Held(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -188,9 +191,8 @@ def test_what_modules_hold_and_do_not_save(tmp_path: Path) -> None:
             torch.manual_seed(0)
             from seismograd.optimize.trainer import Trainer
 
-            return Trainer(
-                Held(), one.training_feed.loader, max_epochs=3, checkpoint_dir=folder, progress=False, **more
-            )
+            model = optimized(Held(), mode)
+            return Trainer(model, one.training_feed.loader, max_epochs=3, checkpoint_dir=folder, progress=False, **more)
 
         if after is not None:
             StopAfter(after)(made())

@@ -95,6 +95,9 @@ def mistakes() -> Iterator[Any]:
     yield lambda: [loss.backward() for loss in [x.exp().sum()] * 2]
     yield lambda: (x * 2).sum().backward(torch.ones(7))
     yield lambda: setattr(x, "grad", torch.ones(7))
+    yield x.numpy
+    yield lambda: torch.ones(3).register_hook(print)
+    yield lambda: setattr(x, "grad", torch.ones(3, dtype=torch.int))
     yield lambda: float("gradient")
     yield lambda: {}["nan"]
     yield lambda: torch.nan_of_something

@@ -212,3 +212,18 @@ def test_a_device_that_is_not_there_is_a_result() -> None:
     result = sg.safe_inference(nn.Linear(2, 2), torch.randn(2, 2), device="xla:7")
     assert not result.success
     assert result.attempts == 1
+
+
+def test_what_takes_time_first_is_told() -> None:
+    """Nobody can see from the outside whether (5, 10, 3) is 5 samples or 10."""
+
+    class Recurrent(Small):
+        def __init__(self, batch_first: bool) -> None:
+            super().__init__(4, lambda x: self.cell(x)[0])
+            self.cell = nn.GRU(3, 3, 2, dropout=0.1, batch_first=batch_first)
+
+    x = torch.randn(8, 6, 3)
+    notes = sg.safe_inference(Recurrent(False), x).notes
+    assert "dropout is on" in notes[0]
+    assert "cell has batch_first=False" in notes[1]
+    assert sg.safe_inference(Recurrent(True), x, evaluate=True).notes == ()

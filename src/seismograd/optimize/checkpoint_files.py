@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -52,7 +52,7 @@ class CheckpointFolder:
         new.unlink(missing_ok=True)  # left by a process that died, it may be one file with the best: not to write into
         try:
             with new.open("xb") as file:
-                torch.save({"format": _FORMAT, "schema": SCHEMA, **_plain(state)}, file)
+                _write({"format": _FORMAT, "schema": SCHEMA, **_plain(state)}, file)
                 file.flush()
                 os.fsync(file.fileno())
             if best:
@@ -141,6 +141,13 @@ def _plain(value: Any, path: str = "") -> Any:
 
 
 _PLAIN = (bool, int, float, complex, str, bytes, torch.Size, torch.dtype, torch.device)
+
+
+def _write(state: dict[str, Any], file: BinaryIO) -> None:
+    try:
+        torch.save(state, file)
+    except RuntimeError as error:  # where a disk is full, torch's writer speaks of positions
+        raise OSError(f"{file.name} could not be written, is the disk full? ({error})") from error
 
 
 def _share(path: Path, other: Path) -> None:

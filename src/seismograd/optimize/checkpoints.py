@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from seismograd.optimize.blocks import Block
+from seismograd.replay.numbers import mapped, tensors_in
 from seismograd.replay.rewind import Rewind
 from seismograd.replay.surroundings import Randomness, generators_of
 
@@ -89,16 +90,89 @@ def _checkpointed(owner: nn.Module, forward: Forward, modules: list[nn.Module]) 
         generators_of(everything),
     )
 
+    leaves_inputs = False
+
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        nonlocal leaves_inputs
         if not owner.training or not torch.is_grad_enabled():
             return forward(*args, **kwargs)
         if torch.compiler.is_compiling():  # a compiler keeps what a second run may not change, by itself
             return checkpoint(forward, *args, use_reentrant=False, **kwargs)
-        return checkpoint(
-            forward, *args, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: _twice(parts), **kwargs
-        )
+        if leaves_inputs:
+            return checkpoint(
+                forward,
+                *args,
+                use_reentrant=False,
+                preserve_rng_state=False,
+                context_fn=lambda: _twice(parts),
+                **kwargs,
+            )
+        call = _Call(forward, args, kwargs)
+        output = checkpoint(call, use_reentrant=False, preserve_rng_state=False, context_fn=lambda: _twice(parts))
+        call.keep()
+        leaves_inputs = not call.writes
+        return output
 
     return checkpointed
+
+
+class _Call:
+    """A call of a block that may write into its inputs, as `nn.ReLU(inplace=True)` does: a second run gets copies of
+    those that the first one wrote into. Copies of all others are gone when the first run is over."""
+
+    def __init__(self, forward: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._forward, self._given = forward, (args, kwargs)
+        self._copies: set[int] = set()
+        self._kept: Any = None
+
+    def __call__(self) -> Any:
+        if self._kept is not None:
+            return self._again()
+        inputs = {id(one): one for _, one in tensors_in(self._given) if not one.is_inference()}
+        copies = {key: (one._version, _copy(one)) for key, one in inputs.items()}
+        args, kwargs = self._given
+        output = self._forward(*args, **kwargs)
+        written = {key: copies[key][1] for key, one in inputs.items() if one._version != copies[key][0]}
+        if written:  # and the input is let go: it belongs to the graph that holds this call
+            self._given = mapped(self._given, lambda tensor: written.get(id(tensor), tensor))
+        self._copies = {id(copy) for copy in written.values()}
+        return output
+
+    @property
+    def writes(self) -> bool:
+        return bool(self._copies)
+
+    def keep(self) -> None:
+        """Has autograd keep what a second run needs: counted as such, and refused if it is written into meanwhile."""
+        tensors = [one for _, one in tensors_in(self._given) if not one.is_inference()]
+        self._kept = _Kept.apply(torch.empty(0, requires_grad=True), *tensors).grad_fn  # type: ignore[no-untyped-call]
+
+    def _again(self) -> Any:
+        _ = self._kept.saved_tensors  # an error of torch's if one was written into
+        given = self._given
+        if self._copies:
+            given = mapped(given, lambda tensor: tensor.clone() if id(tensor) in self._copies else tensor)
+        return self._forward(*given[0], **given[1])
+
+
+class _Kept(torch.autograd.Function):
+    """Nothing but tensors that are saved for backward."""
+
+    @staticmethod
+    def forward(ctx: Any, _graph: Tensor, *tensors: Tensor) -> Tensor:
+        ctx.save_for_backward(*tensors)
+        return torch.empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, *_gradients: Any) -> Any:
+        raise AssertionError("no gradient goes this way")
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """The values of a tensor, in a graph of their own if it is in one."""
+    with torch.no_grad():
+        copy = tensor.detach().clone()
+    return copy.requires_grad_(tensor.requires_grad)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,10 @@ def positive(name: str, value: Any) -> float:
 
 def the_optimizer(model: nn.Module, asked: Any, learning_rate: float) -> Optimizer:
     """The one that was given, or made over the parameters that are trained; AdamW if nothing was said."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model is {model!r}, not an nn.Module")
+    if asked is torch.optim.LBFGS or isinstance(asked, torch.optim.LBFGS):
+        raise ValueError("LBFGS evaluates the loss by itself, several times a step: train it by hand, with sg.watch")
     if isinstance(asked, Optimizer):
         return asked
     parameters = [one for one in model.parameters() if one.requires_grad]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import Any
@@ -26,7 +27,7 @@ class Mean:
         self.weight += weight
 
     def value(self) -> float:
-        return float(self.total) / (self.weight or 1.0)
+        return float(self.total) / self.weight if self.weight else math.nan
 
 
 class Course:

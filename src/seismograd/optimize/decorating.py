@@ -39,12 +39,21 @@ def optimize_model(
     def fast(given: Any) -> Any:
         if not isinstance(given, nn.Module) or isinstance(given, Optimized) or mode is OptimizationMode.NONE:
             return given
-        kept = given.__dict__.setdefault(_KEPT, _Kept())
+        kept = given.__dict__.get(_KEPT)
+        if not isinstance(kept, _Kept):  # one that was loaded has a plain dict there
+            kept = given.__dict__[_KEPT] = _Kept()
         if key not in kept:
             kept[key] = optimized(given, mode, dtype=dtype, compile_options=options, scripted=scripted)
         return kept[key]
 
     def decorate(wrapped: Callable[P, R]) -> Callable[P, R]:
+        if isinstance(wrapped, (type, nn.Module)):
+            what = "class" if isinstance(wrapped, type) else "model"
+            name = wrapped.__name__ if isinstance(wrapped, type) else type(wrapped).__name__
+            raise TypeError(
+                f"optimize_model got the {what} {name}: it goes above a function that is given models. For a model of"
+                " your own it is PyTorchDebugger().optimize_model(model, mode)"
+            )
         if not callable(wrapped):
             raise TypeError(
                 f"optimize_model got {wrapped!r}: write @optimize_model(optimization_mode=...) above a function"

@@ -44,14 +44,14 @@ def optimized(
     mode = OptimizationMode.of(mode)
     if not isinstance(model, nn.Module):
         raise TypeError(f"model is a {type(model).__name__}, not an nn.Module")
+    if isinstance(model, Optimized):
+        model = model.original
     if mode is OptimizationMode.NONE:
         return model
     if scripted and not mode.compiles:
         raise ValueError(f"scripted=True is a way to compile, and mode {mode} does not: use compilation")
     if scripted and compile_options:
         raise ValueError(f"compile_options {dict(compile_options)!r} are for torch.compile: leave scripted=True out")
-    if isinstance(model, Optimized):
-        model = model.original
     return Optimized(model, mode, dtype, compile_options, scripted)
 
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from seismograd.complaints import complain
 from seismograd.optimize.checkpoint_files import CheckpointError, check_fit
+from seismograd.optimize.models import Optimized
 from seismograd.optimize.randomness import noted, restore
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def state_of(trainer: Trainer) -> dict[str, Any]:
     """The state of everything, between two steps."""
     states = {name: part.state_dict() for name, part in _parts(trainer).items()}
-    buffers = _bare(trainer.model).named_buffers()
+    buffers = bare(trainer.model).named_buffers()
     return {
         **states,
         "buffers": {name: buffer for name, buffer in buffers if name not in states["model"]},
@@ -33,8 +34,14 @@ def state_of(trainer: Trainer) -> dict[str, Any]:
 
 def go_on(trainer: Trainer, path: Path, state: Mapping[str, Any]) -> str:
     """Gives a trainer all of a state; says where it goes on. The generators come last: all else may draw from them."""
-    model = _bare(trainer.model)
+    model = bare(trainer.model)
     check_fit(path, state["model"], model.state_dict())
+    before, now = state["settings"], _settings(trainer)
+    if before["optimizer"] != now["optimizer"]:  # torch would take its state, and fail at the first step
+        raise CheckpointError(
+            f"{path}: its run was trained by {before['optimizer']}, and this optimizer is {now['optimizer']}: the run"
+            " goes on with its own only. To begin with its weights, load torch.load(path)['model'] into the model"
+        )
     for name, part in _parts(trainer).items():
         try:
             part.load_state_dict(state[name])
@@ -44,7 +51,6 @@ def go_on(trainer: Trainer, path: Path, state: Mapping[str, Any]) -> str:
         for name, buffer in model.named_buffers():
             if name in state["buffers"] and state["buffers"][name].shape == buffer.shape:
                 buffer.copy_(state["buffers"][name])
-    before, now = state["settings"], _settings(trainer)
     other = [f"{name} {before[name]!r}, now {now[name]!r}" for name in now if before[name] != now[name]]
     if other:
         complain(f"seismograd: the run goes on, but not as it would have: {path} was saved with {', '.join(other)}")
@@ -57,7 +63,7 @@ def go_on(trainer: Trainer, path: Path, state: Mapping[str, Any]) -> str:
 def _parts(trainer: Trainer) -> dict[str, Any]:
     """Those that know their own state."""
     parts = {
-        "model": _bare(trainer.model),
+        "model": bare(trainer.model),
         "loss_fn": trainer.loss_fn,
         "optimizer": trainer.optimizer,
         "scheduler": trainer.scheduler,
@@ -79,9 +85,11 @@ def _settings(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def _bare(model: nn.Module) -> nn.Module:
-    """The model itself, without what compiles or distributes it: checkpoints fit with and without."""
+def bare(model: nn.Module) -> nn.Module:
+    """The model itself, without what optimises, compiles or distributes it: checkpoints fit with and without."""
+    if isinstance(model, Optimized):
+        return bare(model.original)
     inner = getattr(model, "_orig_mod", None)
     if inner is None and isinstance(model, nn.parallel.DistributedDataParallel):
         inner = model.module
-    return _bare(inner) if isinstance(inner, nn.Module) else model
+    return bare(inner) if isinstance(inner, nn.Module) else model

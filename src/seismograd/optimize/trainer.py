@@ -113,7 +113,7 @@ class Trainer:
         self._watching = {"level": level or ("extreme" if debug_mode else None), **watching}
         self._watched, self._profiled, self._logger = enable_pytorch_debugging, enable_profiling, logger
         self._weight, self._seed, self._progress = weight, seed, progress
-        self.own = held_by(model.modules(), train_loader, val_loader)
+        self.own = held_by(saving.bare(model).modules(), train_loader, val_loader)
         exact = self.checkpoints is not None
         self.training_feed = Feed(train_loader, self.own, exact=exact)
         self.validation_feed = None if val_loader is None else Feed(val_loader, self.own, exact=exact)
@@ -176,12 +176,13 @@ class Trainer:
         if self.gradient_clip is not None:
             parameters = [one for named in self.optimizer.param_groups for one in named["params"]]
             nn.utils.clip_grad_norm_(parameters, self.gradient_clip)
-        scale = self.scaler.get_scale()
+        scale, left_out = self.scaler.get_scale(), self._left_out
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.schedule_per == "step" and self.scheduler is not None and self.scaler.get_scale() >= scale:
             self.scheduler.step()  # not where the scaler has left the optimizer's step out
-        self.course.loss.add(mean, total)
+        if self._left_out == left_out or bool(mean.isfinite()):  # what was not learned from is not in the curve
+            self.course.loss.add(mean / total if self._sums else mean, total)
         self.course.step += 1
         return mean
 
@@ -196,7 +197,8 @@ class Trainer:
             for batch in self.validation_feed.batches(self.course.epoch):
                 with torch.no_grad():  # not around the yield: other tasks want gradients
                     loss = self._loss(batch)
-                mean.add(loss, float(self._weight(batch)))
+                weight = float(self._weight(batch))
+                mean.add(loss / (weight or 1.0) if self._sums else loss, weight)
                 yield
             over = True
         finally:
@@ -237,6 +239,14 @@ class Trainer:
     def _sums(self) -> bool:
         """Whether the loss is a sum over samples, of which the parts add up as they are."""
         return getattr(self.loss_fn, "reduction", "mean") == "sum"
+
+    @property
+    def _left_out(self) -> int:
+        """How many updates `recovery` has left out or undone."""
+        if self.watch is None or self.watch.recovery is None:
+            return 0
+        told = self.watch.get_training_summary()
+        return int(told["skipped_steps"]) + int(told["rollbacks"])
 
     # -- around it ---------------------------------------------------------------------------------------------------
 

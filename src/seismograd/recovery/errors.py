@@ -17,7 +17,7 @@ _GRADIENT = re.compile(r"\b(?:gradients?|grads?)\b|\b\w+Backward\d*'? returned n
 _NOT_FINITE = re.compile(r"\b(?:nans?|infs?|infinity|infinite|non-?finite|not finite)\b", re.IGNORECASE)
 _MISTAKES = re.compile(
     r"\b(?:shapes?|sizes?|dtypes?|devices?|dimensions?|inplace|in-place|second time|not require|grad_fn|implicitly"
-    r"|not implemented|unused|leaf|must match|invalid gradient|unscale)\b",
+    r"|not implemented|unused|leaf|must match|invalid gradient|unscale|requires? grad(?:ient)?|different type)\b",
     re.IGNORECASE,
 )
 """Words about gradients that come again with every batch: the code has to be mended."""

@@ -244,6 +244,17 @@ def _mixing(model: nn.Module) -> list[str]:
             f"{norms[0] or 'the model'} normalises over the batch: outputs of parts differ from those of the whole,"
             " and its running statistics have seen each part. evaluate=True avoids it"
         )
-    if any(isinstance(module, nn.Dropout) and module.training and module.p for module in model.modules()):
+    if any(_drops(module) for module in model.modules()):
         notes.append("dropout is on: other units were dropped than in the whole batch")
+    second = [name for name, module in model.named_modules() if getattr(module, "batch_first", True) is False]
+    if second:
+        notes.append(
+            f"{second[0] or 'the model'} has batch_first=False, and the input was cut along its first dimension: if"
+            " that is time, the result is not that of the whole"
+        )
     return notes
+
+
+def _drops(module: nn.Module) -> bool:
+    inside = isinstance(module, nn.RNNBase) and module.dropout
+    return module.training and bool(inside or (isinstance(module, nn.modules.dropout._DropoutNd) and module.p))
