@@ -513,15 +513,14 @@ class TrainingDebugger:
     def _recover_by(self, plan: Plan, scheduler: Any, scaler: Any) -> None:
         """From now on findings are acted on."""
         from seismograd.recovery.recovery import Recovery
+        from seismograd.recovery.telling import Teller
 
         self.recovery = Recovery(
             plan,
-            note=self._note_recovery,
-            tell=self._judge.recovered,
-            take=self._take,
+            teller=Teller(
+                self._note_recovery, self._judge.recovered, self._take, self._keep_batch, self._failed, self.rank
+            ),
             fail=self._failed,
-            keep=self._keep_batch,
-            rank=self.rank,
             schedulers=[] if scheduler is None else scheduler if isinstance(scheduler, (list, tuple)) else [scheduler],
             scalers=[] if scaler is None else [scaler],
         )

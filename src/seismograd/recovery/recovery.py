@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,28 +28,10 @@ from seismograd.recovery.course import Course, is_finite
 from seismograd.recovery.policies import Call, Clip, LowerLr, Plan, Policy, Rollback, Skip, policy_of
 from seismograd.recovery.progress import Climb
 from seismograd.recovery.state import Shelf, State, Trained
+from seismograd.recovery.telling import Due, Teller
 from seismograd.recovery.trouble import TrainingStopped, Trouble, chain_of
 from seismograd.replay.recorder import Call as Recorded
 from seismograd.stats.tensors import all_finite, bad_counts, there
-
-
-@dataclass(slots=True)
-class _Due:
-    """What is to be done at the next update."""
-
-    climb: Climb
-    trouble: Trouble
-    reading: Reading | None
-    owner: int | None = None
-    """Whose gradient it is, by the optimizer's number; `None`: nobody's in particular."""
-    is_fresh: bool = False
-    """All was well at the step before, or it is the batch that is bad: so far the weights have no part in it."""
-    kept: str | None = None
-    """Where its batch is."""
-
-    @property
-    def before(self) -> dict[str, Any]:
-        return {"loss": self.trouble.loss, "gradient_norm": self.trouble.gradient_norm}
 
 
 class Recovery:
@@ -59,24 +41,19 @@ class Recovery:
         self,
         plan: Plan,
         *,
-        note: Callable[[str, str, dict[str, Any]], None],
-        tell: Callable[[Sequence[str], str], None],
-        take: Callable[[Reading], object],
+        teller: Teller,
         fail: Callable[[str, Exception], None],
-        keep: Callable[[Reading], str | None],
-        rank: int = 0,
         schedulers: Sequence[Any] = (),
         scalers: Sequence[Any] = (),
     ) -> None:
         self.plan = plan
-        self._note, self._tell, self._take, self._fail, self._keep = note, tell, take, fail, keep
-        self._rank = rank
+        self._teller, self._fail = teller, fail
         self._climbs = [Climb(ladder) for ladder in plan.ladders]
-        self._due: dict[int | None, _Due] = {}  # by the optimizer's number; None: whichever comes next
-        self._decided: _Due | None = None
+        self._due: dict[int | None, Due] = {}  # by the optimizer's number; None: whichever comes next
+        self._decided: Due | None = None
         self._held: dict[int, HeldBack] = {}  # by the optimizer's id
         self._scaler_skips = self._in_closure = self._late = False
-        self._skipped_at, self._skip_is_told = -1, True
+        self._skipped_at = -1
         self._skipped_backwards: tuple[int, ...] = ()
         self._schedulers: list[Any] = list(schedulers)
         self._searched = False
@@ -146,7 +123,7 @@ class Recovery:
         )
         if (trouble.is_finite and climb.rests(step)) or not (certain or climb.may_suspect(step)):
             return
-        self._due[owner] = _Due(climb, trouble, reading if is_step else None, owner, fresh)
+        self._due[owner] = Due(climb, trouble, reading if is_step else None, owner, fresh)
 
     def _match(
         self, chain: Mapping[str, Severity | None], suspected: Sequence[str], past: Set[str]
@@ -221,7 +198,7 @@ class Recovery:
         self._decided = None
         due = self._due.pop(owner, None) or self._due.pop(None, None)
         if due is not None and due.climb.escalates(step):
-            self._say_escalation(due)
+            self._teller.escalated(due)
         if self._alone is None:
             self._alone = not Agreement.is_needed()
         if not self._alone:
@@ -277,7 +254,7 @@ class Recovery:
 
     # -- the policies ------------------------------------------------------------------------------------------------
 
-    def _perform(self, due: _Due, optimizer: Optimizer, step: int) -> None:
+    def _perform(self, due: Due, optimizer: Optimizer, step: int) -> None:
         policy: Policy | None = due.climb.policy
         rests = isinstance(policy, LowerLr) and due.climb.rests(step)
         if rests:
@@ -289,11 +266,11 @@ class Recovery:
         spares = isinstance(policy, Rollback) and (due.trouble.suspected or (due.is_fresh and self._is_sound()))
         due.climb.act(step, suspected=due.trouble.suspected, protects=rests or spares or policy.name == "continue")
         if policy.name not in ("continue", "stop"):
-            due.kept = self._kept(due)
+            due.kept = self._teller.kept(due)
         if policy.name == "continue":
-            self._done(policy.name, due, step, "the training went on")
+            self._teller.done(policy.name, due, step, "the training went on")
         elif policy.name == "stop":
-            self._done(policy.name, due, step, "the training was stopped")
+            self._teller.done(policy.name, due, step, "the training was stopped")
             why = ", ".join(due.trouble.ids) or "another rank found something"
             raise TrainingStopped(f"seismograd: stopped at step {step}, before its update: {why}")
         elif isinstance(policy, Clip):
@@ -303,15 +280,17 @@ class Recovery:
         elif spares:
             self._hold(optimizer, step)
             text = "the training went back to before this step, of which nothing had reached the weights"
-            self._done("rollback", due, step, text, after={"step": step, "loss": self._course.loss})
+            self._teller.done("rollback", due, step, text, after={"step": step, "loss": self._course.loss})
         elif isinstance(policy, Rollback):
             self._roll_back(policy, due, optimizer, step)
         else:
             self._skip(due, optimizer, step)
 
-    def _skip(self, due: _Due, optimizer: Optimizer, step: int, why: str = "") -> None:
+    def _skip(self, due: Due, optimizer: Optimizer, step: int, why: str = "") -> None:
         self._hold(optimizer, step)
-        self._done("skip", due, step, f"the update was skipped{why}", after={"update": "none", "gradients": "left"})
+        self._teller.done(
+            "skip", due, step, f"the update was skipped{why}", after={"update": "none", "gradients": "left"}
+        )
 
     def _hold(self, optimizer: Optimizer, step: int) -> None:
         """Suppresses the update, and undoes what the step's forward passes did to buffers."""
@@ -321,14 +300,13 @@ class Recovery:
     def _suppress(self, optimizer: Optimizer, step: int) -> None:
         if not self._scaler_skips:
             self._hold_back(optimizer)
-        if step != self._skipped_at:
-            self._skipped_at, self._skip_is_told = step, False
+        self._skipped_at = self._teller.skipped_at = step
 
     def _hold_back(self, optimizer: Optimizer) -> None:
         if id(optimizer) not in self._held:
             self._held[id(optimizer)] = HeldBack(optimizer, in_closure=self._in_closure)
 
-    def _clip(self, policy: Clip, due: _Due, optimizer: Optimizer, step: int) -> None:
+    def _clip(self, policy: Clip, due: Due, optimizer: Optimizer, step: int) -> None:
         norm, limit = norm_of(optimizer), policy.norm
         if limit is None and (usual := self._course.usual_norm(due.owner or 0)) is not None:
             limit = 2.0 * usual
@@ -339,9 +317,9 @@ class Recovery:
         text = f"the gradient was clipped from {number(norm)} to {number(now)}"
         if now == norm:
             text = f"the gradient, clipped to {number(norm)} by the loop itself, was left as it is"
-        self._done(policy.name, due, step, text, before={"clipped_from": norm}, after={"gradient_norm": now})
+        self._teller.done(policy.name, due, step, text, before={"clipped_from": norm}, after={"gradient_norm": now})
 
-    def _lower(self, policy: LowerLr, due: _Due, optimizer: Optimizer, step: int) -> None:
+    def _lower(self, policy: LowerLr, due: Due, optimizer: Optimizer, step: int) -> None:
         self._search_schedulers()
         rates = rates_of([optimizer])
         lower_rates([optimizer], self._schedulers, policy.factor)
@@ -351,9 +329,9 @@ class Recovery:
         if not due.trouble.is_finite or not math.isfinite(norm_of(optimizer)):
             self._hold(optimizer, step)
             text += ", and the update was skipped"
-        self._done(policy.name, due, step, text, before={"lr": rates}, after={"lr": now})
+        self._teller.done(policy.name, due, step, text, before={"lr": rates}, after={"lr": now})
 
-    def _roll_back(self, policy: Rollback, due: _Due, optimizer: Optimizer, step: int) -> None:
+    def _roll_back(self, policy: Rollback, due: Due, optimizer: Optimizer, step: int) -> None:
         shelf, onset = self._shelf, step if self._course.onset is None else self._course.onset
         state = shelf.good(onset) if shelf is not None else None
         if shelf is None or state is None:
@@ -386,7 +364,7 @@ class Recovery:
         if max(now) < max(before):
             text += f", and the learning rate from {number(max(before))} to {number(max(now))}"
         after = {"step": state.step, "loss": state.loss, "lr": now}
-        self._done(policy.name, due, step, text, before={"lr": before}, after=after)
+        self._teller.done(policy.name, due, step, text, before={"lr": before}, after=after)
 
     def _is_sound(self) -> bool:
         """Whether all parameters and buffers are finite, without what this step wrote into buffers."""
@@ -410,68 +388,12 @@ class Recovery:
             self._fail(f"the recovery by {name}", error)
             return None
         if chosen is None:
-            text = f"step {trouble.step}: {', '.join(trouble.ids)}: {name} was called"
-            self._note("recovery", text, {"action": "call", "step": trouble.step, "findings": list(trouble.ids)})
+            self._teller.asked(trouble, name)
         return chosen
-
-    # -- what is told ------------------------------------------------------------------------------------------------
-
-    def _kept(self, due: _Due) -> str | None:
-        """Where the bad batch is kept, with the step that it was of."""
-        if due.reading is None:
-            return None
-        try:
-            return self._keep(due.reading)
-        except Exception as error:
-            self._fail("keeping the bad batch", error)
-            return None
-
-    def _done(
-        self,
-        action: str,
-        due: _Due,
-        step: int,
-        text: str,
-        *,
-        before: Mapping[str, Any] | None = None,
-        after: Mapping[str, Any] | None = None,
-    ) -> None:
-        trouble, climb = due.trouble, due.climb
-        root = trouble.finding or "found on another rank"
-        data: dict[str, Any] = {
-            "action": action,
-            "policy": climb.ladder.key,
-            "step": step,
-            "finding": root,
-            "findings": list(trouble.ids),
-            "suspected": trouble.suspected,
-            "before": {name: value for name, value in due.before.items() if value is not None} | dict(before or {}),
-            "after": dict(after or {}),
-        }
-        if due.kept is not None:
-            data["capture"] = due.kept
-        counts = ["rollbacks"] if action == "rollback" else []
-        if self._skipped_at == step and not self._skip_is_told:
-            self._skip_is_told = True
-            counts.append("skipped_steps")
-        doubt = "may be " if trouble.suspected else ""
-        cause = f" (from {trouble.ids[0]})" if trouble.ids and trouble.ids[0] != root else ""
-        self._note("recovery", f"step {step}: {doubt}{root}{cause}: {text}", {**data, "counts": counts})
-        self._tell(trouble.ids, action)
-        if action != "continue":
-            told = "skip" if action == "rollback" and (after or {}).get("step") == step else action
-            facts = {"action": told, "rung": climb.rung, "key": climb.ladder.key, "finding": root}
-            self._take(Reading(step, rank=self._rank, facts={"recovery": facts}))
-
-    def _say_escalation(self, due: _Due) -> None:
-        ladder, rung, step = due.climb.ladder, due.climb.rung, due.trouble.step
-        before, now = ladder.policies[rung - 1].name, ladder.policies[rung].name
-        text = f"step {step}: {due.trouble.finding}: {before} has not helped, {now} comes next"
-        self._note("recovery_escalated", text, {"step": step, "from": before, "to": now, "policy": ladder.key})
 
     # -- several ranks -----------------------------------------------------------------------------------------------
 
-    def _agreed(self, due: _Due | None, step: int) -> _Due | None:
+    def _agreed(self, due: Due | None, step: int) -> Due | None:
         """What all ranks do: what the one does that has to do most."""
         if self._agreement is None:
             self._agreement = Agreement()
@@ -488,9 +410,9 @@ class Recovery:
         climb = self._climbs[result[1]]
         climb.rung = result[2]
         return (
-            _Due(climb, due.trouble, due.reading, due.owner, due.is_fresh)
+            Due(climb, due.trouble, due.reading, due.owner, due.is_fresh)
             if due is not None
-            else _Due(climb, Trouble(step), None)
+            else Due(climb, Trouble(step), None)
         )
 
 
