@@ -2,9 +2,9 @@
 
 What float32 itself loses against float64 is the scale for outputs and gradients; what the baseline does with other
 seeds (data order, dropout, weights that differ in the last bit) is the scale for the loss curve and for where the
-weights go. The seeds' spread is wide, so that the first steps are compared one by one too: with the same batches and the
-same random numbers, what learns the same moves the weights the same way. A variant in a narrower type may err by as much more as its type is coarser, but its curve has to stay where
-the seeds' are.
+weights go. The seeds' spread is wide, so that the first steps are compared one by one too: with the same batches and
+random numbers, what learns the same moves the weights the same way. A variant in a narrower type may err by as much
+more as its type is coarser, but its curve has to stay where the seeds' are.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EARLY = 4
 """So many steps are compared one by one: rounding has not yet grown into another course."""
 
 _STEPS, _COARSE_STEPS = 0.01, 0.4
-"""Relative errors of a step: one that never matters, and one that no rounding excuses. Adam makes much of small ones."""
+"""Relative errors of a step: what never matters, and what no rounding excuses. Adam makes much of small ones."""
 
 _STRAYED = 0.05
 """The weights may always end so far apart, relative to the way that they went."""
@@ -98,8 +98,14 @@ class Reference:
     """What the baseline does, in float64 where that works, and how far its seeds lie apart."""
 
     def __init__(
-        self, bench: Bench, batches: int, passes: int = PASSES, tick: Callable[[], None] | None = None
+        self,
+        bench: Bench,
+        batches: int,
+        passes: int = PASSES,
+        tick: Callable[[], None] | None = None,
+        late: Callable[[], bool] = lambda: False,
     ) -> None:
+        """When it is `late` there are no more seeds than one: with fewer, less is let pass."""
         self.bench = bench
         self.width = max(1, min(batches, len(bench.batches)))
         """So many batches make a pass."""
@@ -124,6 +130,8 @@ class Reference:
         for seed in range(1, SEEDS + 1):
             if tick is not None:
                 tick()
+            if self.seeds and late():
+                break
             self.seeds.append(self.trace(_disturbed(bench.setup(), seed), seed))
         self.noise = self._noise()
         if self.noise.spread_gradients > self.noise.plain_allowed["gradients"]:
