@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -19,6 +21,7 @@ from seismograd.optimize import search
 from seismograd.optimize.knobs import Knob, knobs_for
 from seismograd.optimize.lanes import Interval, Lane, compare
 from seismograd.optimize.setups import Bench, Setup, rebuilt
+from seismograd.optimize.tuned import Outcome, Tuning
 from seismograd.replay.numbers import mapped
 
 
@@ -512,6 +515,15 @@ def test_the_result_is_json_a_table_code_and_a_page(paced: list[list[float]], tm
     assert "https://cdn.plot.ly" not in written.partition("<script")[0]
     with pytest.raises(KeyError, match="no variant is called 'x'"):
         result.outcome("x")
+
+
+def test_no_name_is_cut_on_a_narrow_terminal() -> None:
+    speed = Interval(1.0, 0.9, 1.1, 8)
+    named = Outcome("memory_efficient", "no faster", speedup=speed, memory=23_300, memory_savings=0.45)
+    unsure = Outcome("amp", "too few measurements", speedup=speed, memory=23_300, memory_savings=0.45)
+    out = StringIO()
+    Console(file=out, width=80).print(Tuning([Outcome("baseline", ""), named, unsure]))
+    assert "memory_efficient " in out.getvalue()
 
 
 def test_lines_to_paste_stand_in_their_order() -> None:

@@ -200,7 +200,9 @@ class Tuning:
         ]
         for at in kept:
             name, right = _COLUMNS[at]
-            table.add_column(name, justify="right" if right else "left", no_wrap=right)
+            words = [word for row in rows for word in row[at].split()] if at == 0 else []
+            least = max(map(len, words), default=None)  # a name is broken between its words only
+            table.add_column(name, justify="right" if right else "left", no_wrap=right, min_width=least)
         for one, row in zip(shown, rows, strict=True):
             table.add_row(*(Text(row[at]) for at in kept), style=_STYLES.get(one.verdict, ""))
         yield table
