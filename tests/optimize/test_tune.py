@@ -20,6 +20,7 @@ import seismograd as sg
 from seismograd.optimize import search
 from seismograd.optimize.knobs import Knob, knobs_for
 from seismograd.optimize.lanes import Interval, Lane, compare
+from seismograd.optimize.parity import Parity
 from seismograd.optimize.setups import Bench, Setup, rebuilt
 from seismograd.optimize.tuned import Outcome, Tuning
 from seismograd.replay.numbers import mapped
@@ -520,7 +521,8 @@ def test_the_result_is_json_a_table_code_and_a_page(paced: list[list[float]], tm
 def test_no_name_is_cut_on_a_narrow_terminal() -> None:
     speed = Interval(1.0, 0.9, 1.1, 8)
     named = Outcome("memory_efficient", "no faster", speedup=speed, memory=23_300, memory_savings=0.45)
-    unsure = Outcome("amp", "too few measurements", speedup=speed, memory=23_300, memory_savings=0.45)
+    parity = Parity(True, "within the seeds' spread", 0.0, 0.0, 0.0, 0.0, 0.0, {})
+    unsure = Outcome("amp", "too few measurements", speedup=speed, memory=23_300, memory_savings=0.45, parity=parity)
     out = StringIO()
     Console(file=out, width=80).print(Tuning([Outcome("baseline", ""), named, unsure]))
     assert "memory_efficient " in out.getvalue()
