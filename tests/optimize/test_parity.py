@@ -204,3 +204,39 @@ def test_a_variant_with_other_shapes_is_not_comparable() -> None:
 def test_knobs_are_told_apart_by_themselves() -> None:
     knob = Knob("a", "b", lambda setup: None)
     assert {knob: 1}[knob] == 1
+
+
+def skips_every_fourth(setup: Setup) -> None:
+    step, taken = setup.optimizer.step, list[int]()
+
+    def sometimes(*args: Any) -> Any:
+        taken.append(1)
+        return step(*args) if len(taken) % 4 else None
+
+    setup.optimizer.step = sometimes  # type: ignore[method-assign]
+
+
+def times(factor: float, name: str) -> Callable[[Setup], None]:
+    def turn(setup: Setup) -> None:
+        setup.optimizer.param_groups[0][name] *= factor
+
+    return turn
+
+
+@pytest.mark.parametrize("lr", [0.1, 0.5])
+@pytest.mark.parametrize(
+    "broken", [skips_every_fourth, times(0.5, "lr"), times(0.9, "lr"), times(0.9, "momentum")], ids=range(4)
+)
+def test_where_the_seeds_lie_far_apart_a_wrong_step_is_still_seen(lr: float, broken: Callable[[Setup], None]) -> None:
+    """Dropout, small batches and a high rate make any short loss curve a possible one."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 3))
+    inputs = [torch.randn(8, 6) for _ in range(6)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    batches = [(x, (x[:, 0] > 0).long()) for x in inputs]
+    reference = Reference(Bench(model, nn.CrossEntropyLoss(), optimizer, batches), 6)
+    found = judged(reference, broken)
+    assert not found.ok
+    assert found.verdict.startswith("steps off by")
+    assert found.loss <= found.allowed["loss"] or found.weights <= found.allowed["weights"], "the seeds allow it"
+    assert judged(reference, lambda _setup: None).ok

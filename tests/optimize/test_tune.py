@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -18,7 +20,9 @@ import seismograd as sg
 from seismograd.optimize import search
 from seismograd.optimize.knobs import Knob, knobs_for
 from seismograd.optimize.lanes import Interval, Lane, compare
+from seismograd.optimize.parity import Parity
 from seismograd.optimize.setups import Bench, Setup, rebuilt
+from seismograd.optimize.tuned import Outcome, Tuning
 from seismograd.replay.numbers import mapped
 
 
@@ -193,6 +197,31 @@ def test_too_few_measurements_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     assert result.recommended is None
 
 
+def test_where_the_baseline_differs_from_itself_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.6)
+    monkeypatch.setattr(search, "compare", lambda lanes, *_args, **_kwargs: [[1.0, ratio] for ratio in wide])
+    result = tuned({"any": at_pace(1.0)})
+    assert not result.reliable
+    assert "These figures are not reliable: the baseline seemed 0.62 to 1.67 times as fast as itself" in str(result)
+    assert result.to_dict()["reliable"] is False
+    assert result.recommended is None
+
+
+def test_one_pair_is_no_interval_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "compare", lambda lanes, *_args, **_kwargs: [[1.0, 1.1]])
+    result = tuned({"any": at_pace(1.0)})
+    assert result.outcome("any").verdict == "too few measurements"
+    assert "0.91-0.91" not in str(result)
+    assert "only 1 time" in str(result)
+
+
+def test_what_was_never_measured_is_not_called_slow() -> None:
+    result = tuned({"any": at_pace(1.0)}, seconds=0.001)
+    assert result.outcome("any").verdict == "not tried"
+    assert "Nothing is known of any variant: the time was up" in result.code
+    assert "keep the loop" not in str(result)
+
+
 # -- failures are results ----------------------------------------------------------------------------------------------
 
 
@@ -312,6 +341,38 @@ def test_everything_is_as_it_was(paced: list[list[float]]) -> None:
     assert all(one.error is None for one in result.outcomes), str(result)
 
 
+def test_a_teacher_that_the_loss_closes_over_is_as_it_was() -> None:
+    model, teacher = a_model(), nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
+    before = {name: value.clone() for name, value in teacher.state_dict().items()}
+
+    def loss(net: nn.Module, batch: Any) -> Tensor:
+        return nn.functional.mse_loss(net(batch[0]), teacher(batch[0]).detach())
+
+    sg.tune(model, some_batches(), loss, seconds=0.3, knobs=[])
+    assert all(torch.equal(value, before[name]) for name, value in teacher.state_dict().items())
+
+
+def test_what_a_variant_sets_for_the_process_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, set[int]] = {"threads": set(), "none": set()}
+
+    def noting(name: str, also: Callable[[], object]) -> Callable[[Any], None]:
+        def turn(setup: Any) -> None:
+            also()
+            step = setup.optimizer.step
+
+            def noted(*args: Any) -> Any:
+                seen[name].add(torch.get_num_threads())
+                return step(*args)
+
+            setup.optimizer.step = noted
+
+        return turn
+
+    monkeypatch.setattr(search, "compare", lambda lanes, *_args, **_kwargs: [[1.0] * len(lanes)] * 8)
+    tuned({"threads": noting("threads", lambda: torch.set_num_threads(2)), "none": noting("none", lambda: None)})
+    assert seen == {"threads": {2}, "none": {1}}
+
+
 def test_a_watch_hears_nothing_of_it() -> None:
     model = a_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -355,6 +416,38 @@ def test_a_loader_has_knobs_of_its_own() -> None:
     assert (other.dataset, other.sampler, other.collate_fn) == (loader.dataset, loader.sampler, loader.collate_fn)
     assert (other.num_workers, other.batch_size, other.drop_last) == (2, 16, False)
     assert rebuilt(other, num_workers=0).num_workers == 0
+
+
+def test_a_loader_with_few_samples_is_not_walked_without_end() -> None:
+    dataset = TensorDataset(*(torch.cat(column) for column in zip(*some_batches(), strict=True)))
+    few = torch.utils.data.SubsetRandomSampler(range(20))
+    loader = DataLoader(dataset, batch_size=16, sampler=few, drop_last=True)
+    assert "only 20 samples" in knobs_for(bench_of(a_model(), some_batches(), loader=loader))[1]["batch size"]
+    empty = Lane(bench_of(a_model(), some_batches(), loader=rebuilt(loader, batch_size=32)).setup(), loads=True)
+    with pytest.raises(ValueError, match="no batches"):
+        empty.block(1)
+
+
+def test_a_knob_is_chosen_by_any_of_its_kinds(paced: list[list[float]]) -> None:
+    assert tuned(knobs=["memory"]).outcome("memory_efficient").verdict == "no faster"
+
+
+def test_variants_with_a_word_in_common_are_combined(paced: list[list[float]]) -> None:
+    assert tuned({"one way": at_pace(2.0), "other way": at_pace(1.5)}).recommended.name == "one way + other way"
+
+
+def test_the_code_builds_the_optimizer_over_what_it_trains() -> None:
+    model = a_model()
+    model[0].requires_grad_(False)
+    trained = [one for one in model.parameters() if one.requires_grad]
+    knobs, _ = knobs_for(bench_of(model, some_batches(), torch.optim.Adam(trained)))
+    line = next(knob for knob in knobs if knob.name == "fused optimizer").lines["optimizer"][0]
+    told: dict[str, Any] = {"torch": torch, "model": model}
+    exec(line, told)
+    assert [id(one) for one in told["optimizer"].param_groups[0]["params"]] == [id(one) for one in trained]
+    knobs, _ = knobs_for(bench_of(model, some_batches(), torch.optim.Adam(model[5].parameters())))
+    line = next(knob for knob in knobs if knob.name == "fused optimizer").lines["optimizer"][0]
+    assert line == "optimizer = torch.optim.Adam(parameters, fused=True)", "not all of the model's"
 
 
 def test_another_batch_size_comes_with_its_caveat(paced: list[list[float]]) -> None:
@@ -423,6 +516,16 @@ def test_the_result_is_json_a_table_code_and_a_page(paced: list[list[float]], tm
     assert "https://cdn.plot.ly" not in written.partition("<script")[0]
     with pytest.raises(KeyError, match="no variant is called 'x'"):
         result.outcome("x")
+
+
+def test_no_name_is_cut_on_a_narrow_terminal() -> None:
+    speed = Interval(1.0, 0.9, 1.1, 8)
+    named = Outcome("memory_efficient", "no faster", speedup=speed, memory=23_300, memory_savings=0.45)
+    parity = Parity(True, "within the seeds' spread", 0.0, 0.0, 0.0, 0.0, 0.0, {})
+    unsure = Outcome("amp", "too few measurements", speedup=speed, memory=23_300, memory_savings=0.45, parity=parity)
+    out = StringIO()
+    Console(file=out, width=80).print(Tuning([Outcome("baseline", ""), named, unsure]))
+    assert "memory_efficient " in out.getvalue()
 
 
 def test_lines_to_paste_stand_in_their_order() -> None:

@@ -15,7 +15,7 @@ from seismograd.onlookers.resources.processors import allowed_processors
 from seismograd.optimize.autocasting import narrow_dtype, scaler_for
 from seismograd.optimize.models import optimized
 from seismograd.optimize.modes import OptimizationMode
-from seismograd.optimize.setups import Bench, Setup, rebuilt
+from seismograd.optimize.setups import Bench, Setup, rebuilt, settings_put_back
 from seismograd.replay.numbers import tensors_in
 
 PLACES = ("settings", "loader", "model", "optimizer", "loop")
@@ -85,8 +85,14 @@ class Variant:
 
     def turned(self, setup: Setup) -> Setup:
         """The setup with all its knobs turned: what compiles comes last, so that it sees all of the others."""
-        for knob in sorted(self.knobs, key=lambda knob: knob.compiles):
-            knob.turn(setup)
+        threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+        with settings_put_back():  # what is set for the whole process is this variant's alone
+            for knob in sorted(self.knobs, key=lambda knob: knob.compiles):
+                knob.turn(setup)
+            if torch.get_num_threads() != threads:
+                setup.threads = torch.get_num_threads()
+            if torch.get_float32_matmul_precision() != precision:
+                setup.precision = torch.get_float32_matmul_precision()
         own, held = {id(one) for one in setup.model.parameters()}, {id(one) for one in setup.trained.parameters()}
         if own != held:  # a variant put another model in its place
             setup.trained = setup.model
@@ -123,7 +129,7 @@ def given(variants: Any) -> list[Knob]:
         return []
     if isinstance(variants, Mapping):
         variants = [
-            Knob(str(name), str(name), turn, {"settings": (f"# your variant {str(name)!r}",)})
+            Knob(str(name), "-".join(str(name).split()), turn, {"settings": (f"# your variant {str(name)!r}",)})
             for name, turn in variants.items()
         ]
     own = list(variants)
@@ -165,7 +171,7 @@ def _optimizers(bench: Bench) -> Iterator[Knob | Missing]:
         elif way == "foreach" and bench.device.type == "cuda":
             yield name, "it is the default on this device"
         else:
-            yield Knob(name, "optimizer", _way(way), {"optimizer": (_constructed(optimizer, way),)})
+            yield Knob(name, "optimizer", _way(way), {"optimizer": (_constructed(optimizer, bench.model, way),)})
 
 
 def _way(way: str) -> Callable[[Setup], None]:
@@ -183,9 +189,17 @@ def _way(way: str) -> Callable[[Setup], None]:
     return turn
 
 
-def _constructed(optimizer: Optimizer, way: str) -> str:
+def _constructed(optimizer: Optimizer, model: nn.Module, way: str) -> str:
     """The call that builds it, with what differs from its defaults."""
-    kind = type(optimizer)
+    kind, groups = type(optimizer), "groups"
+    if len(optimizer.param_groups) == 1:
+        own = {id(one) for one in optimizer.param_groups[0]["params"]}
+        if own == {id(one) for one in model.parameters()}:
+            groups = "model.parameters()"
+        elif own == {id(one) for one in model.parameters() if one.requires_grad}:
+            groups = "[p for p in model.parameters() if p.requires_grad]"
+        else:
+            groups = "parameters"
     usual = {name: one.default for name, one in inspect.signature(kind.__init__).parameters.items()}
     first = optimizer.param_groups[0]
     said = [
@@ -193,7 +207,6 @@ def _constructed(optimizer: Optimizer, way: str) -> str:
         for name in usual
         if name in first and name not in ("params", "fused", "foreach") and first[name] != usual[name]
     ]
-    groups = "model.parameters()" if len(optimizer.param_groups) == 1 else "groups"
     home = "torch.optim." if kind.__module__.startswith("torch.optim") else ""
     return f"optimizer = {home}{kind.__name__}({', '.join([groups, *said])}, {way}=True)"
 
@@ -340,11 +353,12 @@ def _loaders(bench: Bench) -> Iterator[Knob | Missing]:
         yield "batch size", "the loader's batches are made by a sampler of its own"
         return
     try:
-        samples = len(loader.dataset)  # type: ignore[arg-type]
+        is_stream = isinstance(loader.dataset, torch.utils.data.IterableDataset)
+        samples = len(loader.dataset if is_stream else loader.sampler)  # type: ignore[arg-type]
     except TypeError:
         samples = 2 * size
     if samples < 2 * size:
-        yield "batch size", f"the dataset has only {samples} samples"
+        yield "batch size", f"an epoch has only {samples} samples"
         return
     line = f"loader = DataLoader(..., batch_size={2 * size})"
     yield Knob(f"batch size {2 * size}", "batch", _doubled_batches(size), {"loader": (line,)}, loads=True, merged=2)

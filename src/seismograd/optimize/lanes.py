@@ -132,8 +132,12 @@ class Lane:
         loader: Any = self.setup.loader
         try:
             while True:
+                empty = True
                 for batch in loader:
+                    empty = False
                     yield placed(batch, self.setup.device)
+                if empty:
+                    raise ValueError("the loader gives no batches")
         finally:
             if getattr(loader, "_iterator", None) is not None:  # persistent workers
                 with suppress(Exception):

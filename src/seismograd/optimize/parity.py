@@ -2,8 +2,9 @@
 
 What float32 itself loses against float64 is the scale for outputs and gradients; what the baseline does with other
 seeds (data order, dropout, weights that differ in the last bit) is the scale for the loss curve and for where the
-weights go. A variant in a narrower type may err by as much more as its type is coarser, but its curve has to stay where
-the seeds' are.
+weights go. The seeds' spread is wide, so that the first steps are compared one by one too: with the same batches and
+random numbers, what learns the same moves the weights the same way. A variant in a narrower type may err by as much
+more as its type is coarser, but its curve has to stay where the seeds' are.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -39,6 +40,12 @@ _OUTPUTS, _GRADIENTS = 1e-4, 1e-3
 _COARSE = 0.3
 """Relative error that no rounding excuses."""
 
+_EARLY = 4
+"""So many steps are compared one by one: rounding has not yet grown into another course."""
+
+_STEPS, _COARSE_STEPS = 0.01, 0.4
+"""Relative errors of a step: what never matters, and what no rounding excuses. Adam makes much of small ones."""
+
 _STRAYED = 0.05
 """The weights may always end so far apart, relative to the way that they went."""
 
@@ -63,8 +70,10 @@ class Parity:
     """The largest difference of the loss, averaged over all batches, in any pass over them."""
     weights: float
     """How far apart the weights are in the end, relative to how far they went."""
+    steps: float
+    """The largest relative difference of what one of the first steps did to the weights."""
     allowed: dict[str, float]
-    """The same four, as far as they may go."""
+    """The same five, as far as they may go."""
     curve: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,6 +88,8 @@ class Trace:
     gradients: list[Tensor]
     curve: list[float]
     weights: list[Tensor]
+    moves: list[list[Tensor]] = field(default_factory=list)
+    """What each of the first steps added to the weights."""
     averaged: bool = False
     """Whether output and gradients are the means over other random numbers."""
 
@@ -87,8 +98,14 @@ class Reference:
     """What the baseline does, in float64 where that works, and how far its seeds lie apart."""
 
     def __init__(
-        self, bench: Bench, batches: int, passes: int = PASSES, tick: Callable[[], None] | None = None
+        self,
+        bench: Bench,
+        batches: int,
+        passes: int = PASSES,
+        tick: Callable[[], None] | None = None,
+        late: Callable[[], bool] = lambda: False,
     ) -> None:
+        """When it is `late` there are no more seeds than one: with fewer, less is let pass."""
         self.bench = bench
         self.width = max(1, min(batches, len(bench.batches)))
         """So many batches make a pass."""
@@ -113,6 +130,8 @@ class Reference:
         for seed in range(1, SEEDS + 1):
             if tick is not None:
                 tick()
+            if self.seeds and late():
+                break
             self.seeds.append(self.trace(_disturbed(bench.setup(), seed), seed))
         self.noise = self._noise()
         if self.noise.spread_gradients > self.noise.plain_allowed["gradients"]:
@@ -135,9 +154,10 @@ class Reference:
                 _seeded(randomness, seed)
                 output, gradients = _first(setup, batches[0])
             _seeded(randomness, seed)
-            losses = [setup.step(batch) for batch in _order(batches, seed, self.steps, merged)]
+            order = _order(batches, seed, self.steps, merged)
+            losses, moves = _walked(setup, order, early=0 if seed or merged > 1 or averaged else _EARLY)
         curve = [float(loss) for loss in losses]
-        return Trace(output, gradients, curve, _numbers(setup.trained.parameters()), averaged)
+        return Trace(output, gradients, curve, _numbers(setup.trained.parameters()), moves, averaged)
 
     def judge(self, trace: Trace, dtype: torch.dtype | None = None, *, merged: int = 1) -> Parity:
         """Whether what was traced learns the same as the reference. `dtype` is the type that it computes in.
@@ -156,6 +176,7 @@ class Reference:
             "outputs": _apart(trace.output, right_first.output) if merged == 1 else 0.0,
             "gradients": _apart(trace.gradients, right_first.gradients) if merged == 1 else 0.0,
             "weights": self._strayed(trace),
+            "steps": _steps_apart(trace.moves, exact.moves),
         }
         means, right = _means(trace.curve, self.width // merged), _means(exact.curve, self.width)
         gaps = [abs(one - other) for one, other in zip(means, right, strict=False)]
@@ -171,6 +192,14 @@ class Reference:
         if [one.shape for one in trace.weights] != [one.shape for one in self.exact.weights]:
             return math.inf
         return _distance(trace.weights, self.exact.weights) / max(_distance(self.exact.weights, self.start), 1e-30)
+
+    def _shaken(self) -> list[list[Tensor]]:
+        """The first steps with weights that differ in the last bit, and nothing else."""
+        setup = _disturbed(self.bench.setup(), 1)
+        order = _order(setup.batches[: self.width], 0, min(_EARLY, self.steps), 1)
+        with setup.in_force():
+            _seeded(self.bench.randomness, 0)
+            return _walked(setup, order, early=_EARLY)[1]
 
     def _noise(self) -> Noise:
         exact, everyone = self.exact, [self.plain, *self.seeds]
@@ -188,6 +217,7 @@ class Reference:
             loss=max(gaps, default=0.0),
             fell=fell,
             weights=max(self._strayed(one) for one in everyone),
+            steps=max(_steps_apart(moves, exact.moves) for moves in (self.plain.moves, self._shaken())),
             eps=_eps(None, self.dtype),
         )
 
@@ -212,6 +242,7 @@ class Noise:
     loss: float
     fell: float
     weights: float
+    steps: float
     eps: float
 
     @property
@@ -225,18 +256,20 @@ class Noise:
             max(least, min(_COARSE, _ROUNDING * max(error / own, 4.0) * eps))
             for error, least in ((self.outputs, _OUTPUTS), (self.gradients, _GRADIENTS))
         )
+        coarser = min(_COARSE_STEPS, _ROUNDING * max(self.steps / own, 4.0) * eps) if eps > own else 0.0
         return {
             "outputs": outputs,
             "gradients": gradients,
             "loss": max(_ROOM * self.loss, _PROGRESS * self.fell),
             "weights": max(min(_ROOM * self.weights, _STUCK), 1.1 * self.weights, _STRAYED),
+            "steps": max(_STEPS, 2 * self.steps, coarser),
         }
 
 
 def _verdict(
     found: dict[str, float], allowed: dict[str, float], plain: dict[str, float], dtype: torch.dtype | None
 ) -> str:
-    wrong = [name for name in ("outputs", "gradients", "loss", "weights") if not found[name] <= allowed[name]]
+    wrong = [name for name in ("outputs", "gradients", "steps", "loss", "weights") if not found[name] <= allowed[name]]
     if wrong:
         name = wrong[0]
         if not math.isfinite(found[name]):
@@ -268,6 +301,18 @@ def _first(setup: Setup, batch: Any) -> tuple[list[Tensor], list[Tensor]]:
     found = _numbers([*output, loss.reshape(1)]), _numbers(gradients)
     setup.optimizer.zero_grad()
     return found
+
+
+def _walked(setup: Setup, order: Sequence[Any], early: int) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """The losses of these steps, and what each of the first of them added to the weights."""
+    losses, moves = list[Tensor](), list[list[Tensor]]()
+    for batch in order[:early]:
+        before = _numbers(setup.trained.parameters())
+        losses.append(setup.step(batch))
+        after = _numbers(setup.trained.parameters())
+        moves.append([(one - other).float() for one, other in zip(after, before, strict=True)])
+    losses += [setup.step(batch) for batch in order[early:]]
+    return losses, moves
 
 
 def _averaged(setup: Setup, batch: Any, randomness: Randomness, first: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -368,6 +413,11 @@ def _apart(found: Sequence[Tensor], right: Sequence[Tensor]) -> float:
     if not math.isfinite(error):
         return 0.0 if not math.isfinite(size) else math.inf
     return error / size if size else (0.0 if not error else math.inf)
+
+
+def _steps_apart(found: Sequence[Sequence[Tensor]], right: Sequence[Sequence[Tensor]]) -> float:
+    """The largest relative error of a step; none where steps were not kept."""
+    return max((_apart(one, other) for one, other in zip(found, right, strict=False)), default=0.0)
 
 
 def _distance(found: Sequence[Tensor], right: Sequence[Tensor]) -> float:

@@ -40,8 +40,9 @@ _SHORTEST = 0.02
 _LONGER = 0.1
 """The part of the time that may be added where a variant has not been measured often enough."""
 
-_HOPELESS = 3
-"""Rounds, for what takes four times as long when it is warm: that it is slower need not be known exactly."""
+_HOPELESS, _FAR_SLOWER = 3, 2.0
+"""Rounds, for what takes four times as long when it is warm: that it is slower need not be known exactly. What takes
+twice as long in each of the rounds is slower, however few they are."""
 
 _COMPILING = 20.0
 """Seconds: in less nothing is compiled."""
@@ -178,7 +179,7 @@ class Search:
             return UNCHECKED
         if not parity.ok:
             return CHANGES
-        if speed.high < 1.0:
+        if speed.high < (1.0 if speed.sure else 1 / _FAR_SLOWER):
             return SLOWER
         if not speed.sure:
             return UNSURE
@@ -295,12 +296,13 @@ class Search:
         return compare(lanes, until, until + _LONGER * self.clock.limit, self.clock.tick, most=most)
 
     def _reference(self, step: float) -> Reference:
-        """As many batches for the loss curve as a quarter of the time allows, all trainings taken together."""
+        """As many batches for the loss curve as a third of the time allows, all trainings taken together."""
         trainings = 6.0 + len(self.knobs)
         affordable = 0.3 * self.clock.limit / max(step, 1e-6) / trainings
         width = max(2, min(len(self.bench.batches), int(affordable // PASSES)))
         width -= width % 2  # so that two can be joined
-        return Reference(self.bench, max(1, width), tick=self.clock.tick)
+        late = self.clock.share(_LATER)
+        return Reference(self.bench, max(1, width), tick=self.clock.tick, late=lambda: self.clock.now > late)
 
 
 def in_words(error: BaseException) -> str:

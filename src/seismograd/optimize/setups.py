@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from time import monotonic
@@ -225,9 +225,18 @@ def aside(model: nn.Module, optimizer: Optimizer, loss_fn: Any, batches: Any) ->
             stack.enter_context(patches.apart())
         stack.enter_context(quietly())
         stack.enter_context(settings_put_back())
-        stack.enter_context(Rewind([one for one in (model, loss_fn) if isinstance(one, nn.Module)]))
+        stack.enter_context(Rewind([model, *_modules_of(loss_fn)]))
         stack.enter_context(put_back(model, optimizer, loss_fn, batches))
         yield
+
+
+def _modules_of(loss_fn: Any) -> list[nn.Module]:
+    """The loss if it is a module, and the modules that it closes over, such as a teacher."""
+    cells = list(getattr(loss_fn, "__closure__", None) or ())
+    held = [loss_fn, getattr(loss_fn, "__self__", None), *getattr(loss_fn, "args", ())]
+    with suppress(ValueError):  # a cell that is empty as yet
+        held += [cell.cell_contents for cell in cells]
+    return [one for one in held if isinstance(one, nn.Module)]
 
 
 @contextmanager

@@ -38,6 +38,9 @@ _DISPENSABLE = ("step", "compile", "pays off")
 _NARROW = 100
 """Columns of the terminal: with fewer, some of the table's are left out."""
 
+_NOISY = 1.2
+"""How many times as fast as itself the baseline may seem, in its middle or from end to end of its interval."""
+
 _STYLES = {RECOMMENDED: "bold green", FASTER: "green", CHANGES: "red", FAILED: "red", SLOWER: "dim", NOT_TRIED: "dim"}
 
 
@@ -115,6 +118,14 @@ class Tuning:
         return self.outcomes[0]
 
     @property
+    def reliable(self) -> bool:
+        """Whether the baseline, measured against itself, was about as fast as itself."""
+        noise = self.noise
+        if noise is None or not noise.sure:
+            return False
+        return max(noise.high / noise.low, noise.middle, 1 / noise.middle) <= _NOISY
+
+    @property
     def code(self) -> str:
         """The lines to paste."""
         if self.recommended is None:
@@ -136,6 +147,7 @@ class Tuning:
                 "code": self.code,
                 "variants": [one.to_dict() for one in self.outcomes],
                 "noise": None if self.noise is None else [self.noise.low, self.noise.high],
+                "reliable": self.reliable,
                 "memory_measure": self.memory_measure,
                 "reference": self.reference,
                 "curves": self.curves,
@@ -188,7 +200,9 @@ class Tuning:
         ]
         for at in kept:
             name, right = _COLUMNS[at]
-            table.add_column(name, justify="right" if right else "left", no_wrap=right)
+            words = [word for row in rows for word in row[at].split()] if at == 0 else []
+            least = max(map(len, words), default=None)  # a name is broken between its words only
+            table.add_column(name, justify="right" if right else "left", no_wrap=right, min_width=least)
         for one, row in zip(shown, rows, strict=True):
             table.add_row(*(Text(row[at]) for at in kept), style=_STYLES.get(one.verdict, ""))
         yield table
@@ -201,6 +215,8 @@ class Tuning:
             yield Text(f"  memory: {self.memory_measure}; parity: against {self.reference}", style="dim")
         yield from self._left_out()
         yield Text("")
+        if doubt := self._doubt():
+            yield Text(doubt, style="yellow")
         yield Text(self._verdict(), style="bold")
         if self.recommended is not None:
             for line in self.recommended.code.splitlines():
@@ -213,9 +229,22 @@ class Tuning:
         tried = sum(one.verdict != NOT_TRIED for one in self.outcomes[1:])
         stopped = f", {self.stopped}" if self.stopped else ""
         told = f"tune: {tried} variants in {duration(self.seconds)} on {self.device}{stopped}"
-        if self.noise is not None:
+        if self.noise is not None and self.noise.sure:
             told += f"; the baseline against itself: {self.noise.low:.2f}-{self.noise.high:.2f}"
         return told
+
+    def _doubt(self) -> str:
+        """What is to be said of the figures where they cannot be relied on."""
+        noise = self.noise
+        if noise is None or self.reliable:
+            return ""
+        what = f"seemed {noise.low:.2f} to {noise.high:.2f} times as fast as itself"
+        if not noise.sure:
+            what = f"could be measured against itself only {noise.pairs} time{'s' * (noise.pairs != 1)}"
+        return (
+            f"These figures are not reliable: the baseline {what}. Tune again when the machine has nothing else to do,"
+            " with fewer threads than it has free processors, or give it more seconds."
+        )
 
     def _left_out(self) -> list[Text]:
         reasons: dict[str, list[str]] = {}
@@ -233,6 +262,10 @@ class Tuning:
             )
             if self.stopped and first is not None:
                 return f"Nothing is recommended yet: {first.name} was faster, but has not been measured once more."
+            known = [one for one in self.outcomes[1:] if one.verdict not in (NOT_TRIED, UNSURE)]
+            if not known and len(self.outcomes) > 1:
+                why = self.stopped or "the time was up"
+                return f"Nothing is known of any variant: {why} before one was measured. Give more seconds."
             return "Nothing is faster beyond the noise and learns the same: keep the loop as it is."
         return f"Use {self.recommended.name}: {self._won(self.recommended)}."
 
@@ -264,7 +297,7 @@ def _row(one: Outcome) -> list[str]:
     return [
         one.name,
         "" if speed is None else f"{speed.middle:.2f}x",
-        "" if speed is None else f"{speed.low:.2f}-{speed.high:.2f}",
+        "" if speed is None or not speed.sure else f"{speed.low:.2f}-{speed.high:.2f}",
         "" if one.execution_time is None or not math.isfinite(one.execution_time) else duration(one.execution_time),
         memory,
         "" if one.compile_time is None else duration(one.compile_time),

@@ -93,4 +93,10 @@ def _chosen(ours: list[Knob], missing: dict[str, str], wanted: Iterable[str]) ->
         if name not in known:
             why = f": {missing[name]}" if name in missing else f": there are {', '.join(sorted(known))}"
             raise ValueError(f"knobs has {name!r}, which this training does not have{why}")
-    return [knob for knob in ours if knob.name in names or knob.kind in names]
+    kinds = {knob.kind for knob in ours}
+    return [
+        knob
+        for knob in ours
+        if knob.name in names
+        or any(name == knob.kind or (name not in kinds and name in knob.kind.split()) for name in names)
+    ]
