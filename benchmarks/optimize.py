@@ -33,11 +33,11 @@ from torch import nn
 
 import seismograd as sg
 from overhead import Case, cases
-from seismograd.optimize.knobs import Knob, Variant, knobs_for
-from seismograd.optimize.lanes import Lane, compare, peak_memory, speedup
-from seismograd.optimize.parity import Reference
-from seismograd.optimize.search import in_words, raise_if_uncompiled
-from seismograd.optimize.setups import Bench
+from seismograd.optimize.tuning.knobs import Knob, Variant, knobs_for
+from seismograd.optimize.tuning.lanes import Lane, compare, peak_memory, speedup
+from seismograd.optimize.tuning.parity import Reference
+from seismograd.optimize.tuning.search import in_words, raise_if_uncompiled
+from seismograd.optimize.tuning.setups import Bench
 
 RESULTS = Path(__file__).parent / "results" / "optimize.json"
 PARTS = ("modes", "tuner")

@@ -25,7 +25,7 @@ _HOME = {
     "LogLevel": "logger",
     "OptimizationMode": "optimize.modes",
     "PyTorchDebugger": "debugger.desk",
-    "PyTorchOptimizer": "optimize.training_loops",
+    "PyTorchOptimizer": "optimize.tuning.training_loops",
     "Reading": "records",
     "Run": "store.run",
     "Severity": "records",
@@ -141,8 +141,8 @@ if TYPE_CHECKING:
     from seismograd.optimize.decorating import optimize_model
     from seismograd.optimize.modes import OptimizationMode
     from seismograd.optimize.trainer import create_enhanced_training_optimizer
-    from seismograd.optimize.training_loops import PyTorchOptimizer
     from seismograd.optimize.tuning import tune
+    from seismograd.optimize.tuning.training_loops import PyTorchOptimizer
     from seismograd.preflight.flight import preflight
     from seismograd.records import DebugLevel, Finding, Reading, Severity, TensorStats, Where
     from seismograd.recovery.errors import recovery_strategy, register_recovery

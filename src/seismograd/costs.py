@@ -101,3 +101,20 @@ def _names(loss_fn: Callable[..., Any], *, needed: bool = False) -> list[str]:
         return []
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return [one.name for one in parameters if one.kind in places and not (needed and one.default is not one.empty)]
+
+
+def samples_in(batch: Any, inside: bool = False) -> int:
+    """How many samples a batch has, by its target: the last of several parts, or the one with the name of a target."""
+    from torch import Tensor
+
+    if isinstance(batch, Tensor):
+        return len(batch) if batch.ndim else 1
+    if isinstance(batch, Mapping) and batch:
+        named = [batch[name] for name in LABELS if isinstance(batch.get(name), Tensor) and batch[name].ndim]
+        return samples_in((*named, *batch.values())[0], inside=True)
+    if isinstance(batch, (tuple, list)) and batch:
+        if not inside:
+            return samples_in(batch[-1], inside=True)
+        lengths = {len(part) for part in batch if isinstance(part, Tensor) and part.ndim}
+        return lengths.pop() if len(lengths) == 1 else len(batch)  # several targets, or one for each sample
+    return 1

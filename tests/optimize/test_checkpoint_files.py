@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from seismograd.optimize import checkpoint_files
-from seismograd.optimize.checkpoint_files import SCHEMA, CheckpointError, CheckpointFolder, read
+from seismograd.optimize.trainer.checkpoint_files import SCHEMA, CheckpointError, CheckpointFolder, read
 
 from .trainings import StopAfter, everything, same, trainer
 

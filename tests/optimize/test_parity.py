@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seismograd.optimize.knobs import Knob, Variant, knobs_for
-from seismograd.optimize.parity import Reference, joined
-from seismograd.optimize.setups import Bench, Setup
+from seismograd.optimize.tuning.knobs import Knob, Variant, knobs_for
+from seismograd.optimize.tuning.parity import Reference, joined
+from seismograd.optimize.tuning.setups import Bench, Setup
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,9 @@ from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
 
 import seismograd as sg
-from seismograd.optimize.guesses import UsualLoss, samples_in
+from seismograd.costs import samples_in
 from seismograd.optimize.trainer import Trainer
+from seismograd.optimize.trainer.guesses import UsualLoss
 from seismograd.sinks import Memory
 
 from .trainings import MODELS, data, everything, mlp, same, trainer

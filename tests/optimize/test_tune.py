@@ -18,11 +18,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import seismograd as sg
 from seismograd.optimize import search
-from seismograd.optimize.knobs import Knob, knobs_for
-from seismograd.optimize.lanes import Interval, Lane, compare
-from seismograd.optimize.parity import Parity
-from seismograd.optimize.setups import Bench, Setup, rebuilt
-from seismograd.optimize.tuned import Outcome, Tuning
+from seismograd.optimize.tuning.knobs import Knob, knobs_for
+from seismograd.optimize.tuning.lanes import Interval, Lane, compare
+from seismograd.optimize.tuning.parity import Parity
+from seismograd.optimize.tuning.setups import Bench, Setup, rebuilt
+from seismograd.optimize.tuning.tuned import Outcome, Tuning
 from seismograd.replay.numbers import mapped
 
 
@@ -530,7 +530,7 @@ def test_no_name_is_cut_on_a_narrow_terminal() -> None:
 
 def test_lines_to_paste_stand_in_their_order() -> None:
     knobs = [knob for knob in knobs_for(bench_of(a_model(), some_batches()))[0] if knob.name in _PASTED]
-    from seismograd.optimize.knobs import Variant
+    from seismograd.optimize.tuning.knobs import Variant
 
     code = Variant(tuple(reversed(knobs))).code.splitlines()
     assert code[-3:] == [

@@ -15,7 +15,7 @@ from seismograd.cli.named import called, named
 from seismograd.cli.stores import terminal
 
 if TYPE_CHECKING:
-    from seismograd.optimize.tuned import Tuning
+    from seismograd.optimize.tuning.tuned import Tuning
 
 _RETURNS = "model, batches, loss_fn, optimizer"
 

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from seismograd.optimize.autocasting import narrow_dtype
-from seismograd.optimize.checkpoint_files import CheckpointError, CheckpointFolder
+from seismograd.optimize.trainer.checkpoint_files import CheckpointError, CheckpointFolder
 from seismograd.quiet_rich import Console
 from seismograd.records import Finding, Severity
 from seismograd.sinks import Console as Shown

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seismograd import endings
 from seismograd.amounts import number
-from seismograd.optimize.course import Course
+from seismograd.optimize.trainer.course import Course
 from seismograd.quiet_rich import Console
 
 _state = random.getstate()

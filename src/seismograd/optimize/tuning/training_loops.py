@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seismograd.attach import check_models, check_optimizers
-from seismograd.optimize.knobs import Knob, Variant, knobs_for
-from seismograd.optimize.lanes import Interval, Lane, compare, memory_measure, peak_memory, speedup, synchronize
+from seismograd.costs import samples_in
 from seismograd.optimize.metrics import Account
 from seismograd.optimize.models import Optimized
 from seismograd.optimize.modes import OptimizationMode
-from seismograd.optimize.parity import Reference
-from seismograd.optimize.search import in_words, raise_if_uncompiled
-from seismograd.optimize.setups import Bench, Setup, aside, kept, placed, samples_in
+from seismograd.optimize.tuning.knobs import Knob, Variant, knobs_for
+from seismograd.optimize.tuning.lanes import Interval, Lane, compare, memory_measure, peak_memory, speedup, synchronize
+from seismograd.optimize.tuning.parity import Reference
+from seismograd.optimize.tuning.search import in_words, raise_if_uncompiled
+from seismograd.optimize.tuning.setups import Bench, Setup, aside, kept, placed
 
 _SECONDS = 2.0
 """So long a mode is measured against the loop as it was."""

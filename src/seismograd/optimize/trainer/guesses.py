@@ -1,4 +1,4 @@
-"""What the trainer takes for granted where nothing was said: the loss of a batch, and how many samples it has."""
+"""What the trainer takes for granted where nothing was said: the loss of a batch."""
 
 from __future__ import annotations
 
@@ -46,21 +46,6 @@ def guessed_loss(model: nn.Module, batch: Any) -> nn.Module | None:
         label = next((name for name in LABELS if name in batch), None)
         return None if label is None or _takes(model, label) else _USUAL
     return _USUAL if isinstance(batch, (tuple, list)) and len(batch) > 1 else None
-
-
-def samples_in(batch: Any, inside: bool = False) -> int:
-    """How many samples a batch has, by its target: the last of several parts, or the one with the name of a target."""
-    if isinstance(batch, Tensor):
-        return len(batch) if batch.ndim else 1
-    if isinstance(batch, Mapping) and batch:
-        named = [batch[name] for name in LABELS if isinstance(batch.get(name), Tensor) and batch[name].ndim]
-        return samples_in((*named, *batch.values())[0], inside=True)
-    if isinstance(batch, (tuple, list)) and batch:
-        if not inside:
-            return samples_in(batch[-1], inside=True)
-        lengths = {len(part) for part in batch if isinstance(part, Tensor) and part.ndim}
-        return lengths.pop() if len(lengths) == 1 else len(batch)  # several targets, or one for each sample
-    return 1
 
 
 def _takes(model: nn.Module, name: str) -> bool:

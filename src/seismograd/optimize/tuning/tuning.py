@@ -12,12 +12,12 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from seismograd.attach import check_models, check_optimizers
-from seismograd.optimize.knobs import Knob, given, knobs_for
-from seismograd.optimize.lanes import memory_measure
-from seismograd.optimize.search import Search
-from seismograd.optimize.search_progress import Clock
-from seismograd.optimize.setups import Bench, aside, kept
-from seismograd.optimize.tuned import Tuning
+from seismograd.optimize.tuning.knobs import Knob, given, knobs_for
+from seismograd.optimize.tuning.lanes import memory_measure
+from seismograd.optimize.tuning.search import Search
+from seismograd.optimize.tuning.search_progress import Clock
+from seismograd.optimize.tuning.setups import Bench, aside, kept
+from seismograd.optimize.tuning.tuned import Tuning
 
 
 def tune(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from seismograd.optimize.tuned import Tuning
+    from seismograd.optimize.tuning.tuned import Tuning
 
 _COLOURS = {
     "recommended": "#2ca02c",

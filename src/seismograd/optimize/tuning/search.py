@@ -9,12 +9,13 @@ from statistics import median
 
 import torch
 
-from seismograd.optimize.knobs import Knob, Variant
-from seismograd.optimize.lanes import LEAST, MOST, Interval, Lane, compare, peak_memory, speedup
-from seismograd.optimize.parity import DRAWS, PASSES, Reference
-from seismograd.optimize.search_progress import Clock
-from seismograd.optimize.setups import Bench, samples_in
-from seismograd.optimize.tuned import (
+from seismograd.costs import samples_in
+from seismograd.optimize.tuning.knobs import Knob, Variant
+from seismograd.optimize.tuning.lanes import LEAST, MOST, Interval, Lane, compare, peak_memory, speedup
+from seismograd.optimize.tuning.parity import DRAWS, PASSES, Reference
+from seismograd.optimize.tuning.search_progress import Clock
+from seismograd.optimize.tuning.setups import Bench
+from seismograd.optimize.tuning.tuned import (
     CHANGES,
     FAILED,
     FASTER,

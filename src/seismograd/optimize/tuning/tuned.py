@@ -14,8 +14,8 @@ from seismograd.records import strict
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from seismograd.optimize.lanes import Interval
-    from seismograd.optimize.parity import Parity
+    from seismograd.optimize.tuning.lanes import Interval
+    from seismograd.optimize.tuning.parity import Parity
 
 RECOMMENDED, FASTER, SAME, SLOWER = "recommended", "faster", "no faster", "slower"
 CHANGES, FAILED, NOT_TRIED = "changes learning", "failed", "not tried"
@@ -162,7 +162,7 @@ class Tuning:
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """The speed-ups with their intervals, and the loss curves; written to a page of its own if a path is given."""
-        from seismograd.optimize.picture import figure_of
+        from seismograd.optimize.tuning.picture import figure_of
 
         figure = figure_of(self)
         if path is not None:

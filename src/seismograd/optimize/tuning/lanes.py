@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
+from seismograd.costs import samples_in
 from seismograd.optimize.measuring import saved_bytes
-from seismograd.optimize.setups import Setup, placed, samples_in
+from seismograd.optimize.tuning.setups import Setup, placed
 from seismograd.replay.numbers import tensors_in
 
 BLOCK = 0.03

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from seismograd.optimize.randomness import noted, restore
+from seismograd.optimize.trainer.randomness import noted, restore
 
 
 class Feed:

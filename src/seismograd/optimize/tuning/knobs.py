@@ -15,7 +15,7 @@ from seismograd.onlookers.resources.processors import allowed_processors
 from seismograd.optimize.autocasting import narrow_dtype, scaler_for
 from seismograd.optimize.models import optimized
 from seismograd.optimize.modes import OptimizationMode
-from seismograd.optimize.setups import Bench, Setup, rebuilt, settings_put_back
+from seismograd.optimize.tuning.setups import Bench, Setup, rebuilt, settings_put_back
 from seismograd.replay.numbers import tensors_in
 
 PLACES = ("settings", "loader", "model", "optimizer", "loop")
@@ -137,7 +137,7 @@ def given(variants: Any) -> list[Knob]:
         if not isinstance(knob, Knob):
             raise TypeError(
                 f"variants holds {knob!r}: give a dict of functions by name, each of which changes the setup that it is"
-                " given, or seismograd.optimize.knobs.Knob objects"
+                " given, or seismograd.optimize.tuning.knobs.Knob objects"
             )
         if not callable(knob.turn):
             raise TypeError(f"the variant {knob.name!r} is {knob.turn!r}: give a function that changes a setup")

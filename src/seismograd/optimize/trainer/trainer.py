@@ -23,16 +23,16 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from seismograd.complaints import complain
-from seismograd.costs import cost
-from seismograd.optimize import choices, saving
+from seismograd.costs import cost, samples_in
 from seismograd.optimize.autocasting import device_of
-from seismograd.optimize.bar import Bar
-from seismograd.optimize.checkpoint_files import CheckpointFolder, read
-from seismograd.optimize.course import Course, Mean, worst
-from seismograd.optimize.feed import Feed
-from seismograd.optimize.guesses import guessed_loss, samples_in
-from seismograd.optimize.interrupts import Interrupts
-from seismograd.optimize.randomness import held_by, noted, restore
+from seismograd.optimize.trainer import choices, saving
+from seismograd.optimize.trainer.bar import Bar
+from seismograd.optimize.trainer.checkpoint_files import CheckpointFolder, read
+from seismograd.optimize.trainer.course import Course, Mean, worst
+from seismograd.optimize.trainer.feed import Feed
+from seismograd.optimize.trainer.guesses import guessed_loss
+from seismograd.optimize.trainer.interrupts import Interrupts
+from seismograd.optimize.trainer.randomness import held_by, noted, restore
 from seismograd.profiling.session import Profile
 from seismograd.quiet_rich import Console
 from seismograd.records import DebugLevel

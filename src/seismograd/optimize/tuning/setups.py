@@ -166,11 +166,6 @@ def kept(batches: Any, seconds: float) -> list[Any]:
     return found
 
 
-def samples_in(batch: Any) -> int:
-    """How many samples a batch has; 1 where that cannot be seen."""
-    return next((int(one.shape[0]) for _, one in tensors_in(batch) if one.ndim), 1)
-
-
 def placed(batch: Any, device: torch.device) -> Any:
     """The batch where the model is."""
     if all(one.device == device for _, one in tensors_in(batch)):

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seismograd.optimize.setups import Bench, Setup, samples_in
+from seismograd.costs import samples_in
+from seismograd.optimize.tuning.setups import Bench, Setup
 from seismograd.replay.numbers import mapped, tensors_in
 from seismograd.replay.surroundings import Randomness
 

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 from seismograd.complaints import complain
-from seismograd.optimize.checkpoint_files import CheckpointError, check_fit
 from seismograd.optimize.models import Optimized
-from seismograd.optimize.randomness import noted, restore
+from seismograd.optimize.trainer.checkpoint_files import CheckpointError, check_fit
+from seismograd.optimize.trainer.randomness import noted, restore
 
 if TYPE_CHECKING:
-    from seismograd.optimize.trainer import Trainer
+    from seismograd.optimize.trainer.trainer import Trainer
 
 
 def state_of(trainer: Trainer) -> dict[str, Any]:
