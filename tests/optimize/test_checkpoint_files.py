@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from seismograd.optimize import checkpoint_files
+from seismograd.optimize.trainer import checkpoint_files
 from seismograd.optimize.trainer.checkpoint_files import SCHEMA, CheckpointError, CheckpointFolder, read
 
 from .trainings import StopAfter, everything, same, trainer

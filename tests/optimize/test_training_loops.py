@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import seismograd as sg
-from seismograd.optimize import training_loops
+from seismograd.optimize.tuning import training_loops
 
 
 @pytest.fixture(autouse=True)

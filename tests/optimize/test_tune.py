@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import seismograd as sg
-from seismograd.optimize import search
+from seismograd.optimize.tuning import search
 from seismograd.optimize.tuning.knobs import Knob, knobs_for
 from seismograd.optimize.tuning.lanes import Interval, Lane, compare
 from seismograd.optimize.tuning.parity import Parity
