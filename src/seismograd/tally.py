@@ -68,6 +68,10 @@ class Tally:
                 self._counted_at[name] = step
                 self.counts[name] += 1
 
+    def add(self, counter: str) -> None:
+        """One more of what is counted as it happens (`RECOVERED`)."""
+        self.counts[counter] += 1
+
     def clear(self) -> None:
         """Starts the counters again."""
         self._cleared += self.counts["total_steps"]

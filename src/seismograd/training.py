@@ -518,7 +518,13 @@ class TrainingDebugger:
         self.recovery = Recovery(
             plan,
             teller=Teller(
-                self._note_recovery, self._judge.recovered, self._take, self._keep_batch, self._failed, self.rank
+                self._note_recovery,
+                self._tally.add,
+                self._judge.recovered,
+                self._take,
+                self._keep_batch,
+                self._failed,
+                self.rank,
             ),
             fail=self._failed,
             schedulers=[] if scheduler is None else scheduler if isinstance(scheduler, (list, tuple)) else [scheduler],
@@ -527,9 +533,7 @@ class TrainingDebugger:
         self.governor.reads_all = True
 
     def _note_recovery(self, event_type: str, message: str, data: dict[str, Any]) -> None:
-        for name in data.get("counts", ()):
-            self._tally.counts[name] += 1
-        self.note(event_type, message, "warning", data={name: data[name] for name in data if name != "counts"})
+        self.note(event_type, message, "warning", data=data)
         for sink in list(self._sinks):
             if sink is not self.recorder and hasattr(sink, "write_event"):
                 self._call(sink, "write_event", self.events[-1])

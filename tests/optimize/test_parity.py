@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from seismograd.optimize.tuning.knobs import Knob, Variant, knobs_for
-from seismograd.optimize.tuning.parity import Reference, joined
+from seismograd.optimize.tuning.parity import Reference
 from seismograd.optimize.tuning.setups import Bench, Setup
+from seismograd.optimize.tuning.walks import joined
 
 
 @pytest.fixture(autouse=True)

@@ -415,6 +415,19 @@ def test_what_does_not_help_gives_way_to_the_next() -> None:
     assert finite(model)
 
 
+def test_a_thousand_alike_are_events_and_then_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seismograd.recovery.telling.MOST", 4)
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watch(model, optimizer, {"nonfinite-input": Skip(limit=None)}) as watcher:
+        for step in range(24):
+            optimizer.zero_grad()
+            loss_of(model, BAD if step % 2 else X).backward()
+            optimizer.step()
+    assert [event["times"] for event in done(watcher)] == [1, 2, 3, 4, 8]
+    assert watcher.get_training_summary()["skipped_steps"] == 12
+
+
 def test_continue_is_told_too() -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from seismograd.records import Reading
 from seismograd.recovery.progress import Climb
 from seismograd.recovery.trouble import Trouble
+
+MOST = 1000
+"""So many actions of a kind are events each: the record of a run is bounded."""
 
 
 @dataclass(slots=True)
@@ -36,6 +40,8 @@ class Teller:
 
     note: Callable[[str, str, dict[str, Any]], None]
     """Takes an event: its kind, a sentence, and the rest."""
+    count: Callable[[str], None]
+    """Counts a skipped step, or a rollback."""
     tell: Callable[[Sequence[str], str], None]
     """Takes the ids of findings about which something was done, and what."""
     take: Callable[[Reading], object]
@@ -46,6 +52,7 @@ class Teller:
     skipped_at: int = -1
     """The newest step whose update was suppressed."""
     _told_at: int = -1
+    _times: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def kept(self, due: Due) -> str | None:
         """Where the bad batch is kept, with the step that it was of."""
@@ -82,13 +89,14 @@ class Teller:
         }
         if due.kept is not None:
             data["capture"] = due.kept
-        counts = ["rollbacks"] if action == "rollback" else []
+        if action == "rollback":
+            self.count("rollbacks")
         if self.skipped_at == step != self._told_at:
             self._told_at = step
-            counts.append("skipped_steps")
+            self.count("skipped_steps")
         doubt = "may be " if trouble.suspected else ""
         cause = f" (from {trouble.ids[0]})" if trouble.ids and trouble.ids[0] != root else ""
-        self.note("recovery", f"step {step}: {doubt}{root}{cause}: {text}", {**data, "counts": counts})
+        self._say(action, root, f"step {step}: {doubt}{root}{cause}: {text}", data)
         self.tell(trouble.ids, action)
         if action != "continue":
             told = "skip" if action == "rollback" and (after or {}).get("step") == step else action
@@ -98,7 +106,15 @@ class Teller:
     def asked(self, trouble: Trouble, name: str) -> None:
         """A function of the user's was called, and wants nothing more to be done."""
         text = f"step {trouble.step}: {', '.join(trouble.ids)}: {name} was called"
-        self.note("recovery", text, {"action": "call", "step": trouble.step, "findings": list(trouble.ids)})
+        data = {"action": "call", "step": trouble.step, "finding": trouble.finding, "findings": list(trouble.ids)}
+        self._say("call", trouble.finding, text, data)
+
+    def _say(self, action: str, finding: str, text: str, data: dict[str, Any]) -> None:
+        """An event for each action; of very many alike, or where nothing was done, the 2nd, 4th, 8th and so on."""
+        self._times[action, finding] = times = self._times[action, finding] + 1
+        if times & (times - 1) and (times > MOST or action in ("continue", "call")):
+            return
+        self.note("recovery", text, {**data, "times": times})
 
     def escalated(self, due: Due) -> None:
         """A policy has given way to the next."""

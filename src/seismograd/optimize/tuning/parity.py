@@ -10,7 +10,6 @@ more as its type is coarser, but its curve has to stay where the seeds' are.
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import fmean
@@ -19,18 +18,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seismograd.costs import samples_in
 from seismograd.optimize.tuning.setups import Bench, Setup
-from seismograd.replay.numbers import mapped, tensors_in
-from seismograd.replay.surroundings import Randomness
+from seismograd.optimize.tuning.walks import (
+    averaged,
+    disturbed,
+    first_batch,
+    in_double,
+    numbers,
+    order_of,
+    seeded,
+    walked,
+)
 
 SEEDS = 3
 PASSES = 3
 _ROOM = 1.5
 """The seeds are few: a variant may lie so many times as far out as the farthest of them."""
-
-DRAWS = 12
-"""So many random numbers are averaged over."""
 
 _ROUNDING = 8.0
 """Another order of summation may err so many times as much."""
@@ -115,14 +118,14 @@ class Reference:
         """Of the baseline over many random numbers, where it draws any."""
         self.dtype = _dtype_of(bench)
         start = bench.setup()
-        self.start = _numbers(start.trained.parameters())
+        self.start = numbers(start.trained.parameters())
         self.plain = self.trace(start)
         self.kind, self.exact = "the baseline", self.plain
         if tick is not None:
             tick()
         if self.dtype is not torch.float64:
             try:
-                wide = self.trace(_in_double(bench.setup()))
+                wide = self.trace(in_double(bench.setup()))
                 if _finite(wide):
                     self.kind, self.exact = "float64", wide
             except Exception:  # an op without float64, a type that is written out in the model
@@ -133,10 +136,10 @@ class Reference:
                 tick()
             if self.seeds and late():
                 break
-            self.seeds.append(self.trace(_disturbed(bench.setup(), seed), seed))
+            self.seeds.append(self.trace(disturbed(bench.setup(), seed), seed))
         self.noise = self._noise()
         if self.noise.spread_gradients > self.noise.plain_allowed["gradients"]:
-            means = [_averaged(bench.setup(), bench.batches[0], bench.randomness, first) for first in (100, 200)]
+            means = [averaged(bench.setup(), bench.batches[0], bench.randomness, first) for first in (100, 200)]
             self.mean = Drawn(*means[0], _apart(means[1][0], means[0][0]), _apart(means[1][1], means[0][1]))
 
     def trace(self, setup: Setup, seed: int = 0, *, merged: int = 1, draws: bool = False) -> Trace:
@@ -148,17 +151,17 @@ class Reference:
             raise ValueError(f"{self.width} batches cannot be joined {merged} at a time")
         randomness, batches = self.bench.randomness, setup.batches[: self.width]
         with setup.in_force():
-            averaged = draws and self.mean is not None
-            if averaged:
-                output, gradients = _averaged(setup, batches[0], randomness, 300)
+            over_many = draws and self.mean is not None
+            if over_many:
+                output, gradients = averaged(setup, batches[0], randomness, 300)
             else:
-                _seeded(randomness, seed)
-                output, gradients = _first(setup, batches[0])
-            _seeded(randomness, seed)
-            order = _order(batches, seed, self.steps, merged)
-            losses, moves = _walked(setup, order, early=0 if seed or merged > 1 or averaged else _EARLY)
+                seeded(randomness, seed)
+                output, gradients = first_batch(setup, batches[0])
+            seeded(randomness, seed)
+            order = order_of(batches, seed, self.steps, merged)
+            losses, moves = walked(setup, order, early=0 if seed or merged > 1 or over_many else _EARLY)
         curve = [float(loss) for loss in losses]
-        return Trace(output, gradients, curve, _numbers(setup.trained.parameters()), moves, averaged)
+        return Trace(output, gradients, curve, numbers(setup.trained.parameters()), moves, over_many)
 
     def judge(self, trace: Trace, dtype: torch.dtype | None = None, *, merged: int = 1) -> Parity:
         """Whether what was traced learns the same as the reference. `dtype` is the type that it computes in.
@@ -196,11 +199,11 @@ class Reference:
 
     def _shaken(self) -> list[list[Tensor]]:
         """The first steps with weights that differ in the last bit, and nothing else."""
-        setup = _disturbed(self.bench.setup(), 1)
-        order = _order(setup.batches[: self.width], 0, min(_EARLY, self.steps), 1)
+        setup = disturbed(self.bench.setup(), 1)
+        order = order_of(setup.batches[: self.width], 0, min(_EARLY, self.steps), 1)
         with setup.in_force():
-            _seeded(self.bench.randomness, 0)
-            return _walked(setup, order, early=_EARLY)[1]
+            seeded(self.bench.randomness, 0)
+            return walked(setup, order, early=_EARLY)[1]
 
     def _noise(self) -> Noise:
         exact, everyone = self.exact, [self.plain, *self.seeds]
@@ -283,126 +286,7 @@ def _verdict(
     return "within the seeds' spread"
 
 
-# -- one training ----------------------------------------------------------------------------------------------------
-
-
-def _first(setup: Setup, batch: Any) -> tuple[list[Tensor], list[Tensor]]:
-    """What the model says to a batch, and the gradients of its loss; nothing is trained."""
-    said: list[Any] = []
-    model = setup.model
-    hook = model.register_forward_hook(lambda _module, _given, output: said.append(output))
-    try:
-        setup.optimizer.zero_grad()
-        loss = setup.loss(batch)
-    finally:
-        hook.remove()
-    loss.backward()  # type: ignore[no-untyped-call]
-    output = [one for _, one in tensors_in(said[-1:]) if one.is_floating_point()] if said else []
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in setup.trained.parameters()]
-    found = _numbers([*output, loss.reshape(1)]), _numbers(gradients)
-    setup.optimizer.zero_grad()
-    return found
-
-
-def _walked(setup: Setup, order: Sequence[Any], early: int) -> tuple[list[Tensor], list[list[Tensor]]]:
-    """The losses of these steps, and what each of the first of them added to the weights."""
-    losses, moves = list[Tensor](), list[list[Tensor]]()
-    for batch in order[:early]:
-        before = _numbers(setup.trained.parameters())
-        losses.append(setup.step(batch))
-        after = _numbers(setup.trained.parameters())
-        moves.append([(one - other).float() for one, other in zip(after, before, strict=True)])
-    losses += [setup.step(batch) for batch in order[early:]]
-    return losses, moves
-
-
-def _averaged(setup: Setup, batch: Any, randomness: Randomness, first: int) -> tuple[list[Tensor], list[Tensor]]:
-    """The same, over many random numbers: what they do averages out, what is wrong stays."""
-    total: tuple[list[Tensor], list[Tensor]] | None = None
-    for seed in range(first, first + DRAWS):
-        _seeded(randomness, seed)
-        found = _first(setup, batch)
-        if total is None:
-            total = found
-            continue
-        for kept, new in zip((*total[0], *total[1]), (*found[0], *found[1]), strict=True):
-            kept.add_(new)  # they are copies
-    assert total is not None
-    return [one / DRAWS for one in total[0]], [one / DRAWS for one in total[1]]
-
-
-def _order(batches: Sequence[Any], seed: int, steps: int, merged: int) -> list[Any]:
-    """The batches of so many steps: pass after pass, for other seeds each pass in another order."""
-    generator, order = random.Random(seed), list[Any]()
-    while len(order) < steps:
-        walk = list(batches)
-        if seed and len(walk) > 1:
-            generator.shuffle(walk)
-        elif seed:  # there is but one: other samples of the same kind
-            walk = [_resampled(batch, seed + len(order)) for batch in walk]
-        order += walk
-    order = order[:steps]
-    if merged == 1:
-        return order
-    return [joined(order[at : at + merged]) for at in range(0, len(order) - merged + 1, merged)]
-
-
-def joined(batches: Sequence[Any]) -> Any:
-    """Several batches as one: their tensors one below the other."""
-    columns = [iter([one for _, one in tensors_in(batch)]) for batch in batches]
-    return mapped(batches[0], lambda _tensor: torch.cat([next(column) for column in columns]))
-
-
-def _resampled(batch: Any, seed: int) -> Any:
-    count = samples_in(batch)
-    if any(not one.ndim or len(one) != count for _, one in tensors_in(batch)):
-        return batch
-    chosen = torch.randint(0, count, (count,), generator=torch.Generator().manual_seed(seed))
-    return mapped(batch, lambda tensor: tensor[chosen.to(tensor.device)])
-
-
-def _disturbed(setup: Setup, seed: int) -> Setup:
-    """Weights that differ in their last bit."""
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for one in setup.trained.parameters():
-            if one.is_floating_point():
-                noise = torch.randn(one.shape, generator=generator).to(one)
-                one.mul_(1 + torch.finfo(one.dtype).eps * noise)
-    return setup
-
-
-def _seeded(randomness: Randomness, seed: int) -> None:
-    randomness.restore()
-    if seed:
-        torch.manual_seed(seed)
-        random.seed(seed)
-
-
-def _in_double(setup: Setup) -> Setup:
-    """The whole of it in float64, the optimizer's state and the batches too."""
-    for one in (setup.trained, setup.loss_fn):
-        if isinstance(one, torch.nn.Module):
-            one.double()  # in place, so the optimizer has the same parameters
-    for state in setup.optimizer.state.values():
-        for name, value in state.items():
-            if isinstance(value, Tensor) and value.is_floating_point() and name != "step":
-                state[name] = value.double()
-    setup.batches = [mapped(batch, _doubled) for batch in setup.batches]
-    return setup
-
-
-def _doubled(tensor: Tensor) -> Tensor:
-    if not tensor.is_floating_point():
-        return tensor
-    return tensor.detach().double().requires_grad_(tensor.requires_grad)
-
-
 # -- numbers ---------------------------------------------------------------------------------------------------------
-
-
-def _numbers(tensors: Any) -> list[Tensor]:
-    return [one.detach().to("cpu", torch.float64, copy=True) for one in tensors]
 
 
 def _apart(found: Sequence[Tensor], right: Sequence[Tensor]) -> float:

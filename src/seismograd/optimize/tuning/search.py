@@ -12,7 +12,7 @@ import torch
 from seismograd.costs import samples_in
 from seismograd.optimize.tuning.knobs import Knob, Variant
 from seismograd.optimize.tuning.lanes import LEAST, MOST, Interval, Lane, compare, peak_memory, speedup
-from seismograd.optimize.tuning.parity import DRAWS, PASSES, Reference
+from seismograd.optimize.tuning.parity import PASSES, Reference
 from seismograd.optimize.tuning.search_progress import Clock
 from seismograd.optimize.tuning.setups import Bench
 from seismograd.optimize.tuning.tuned import (
@@ -28,6 +28,7 @@ from seismograd.optimize.tuning.tuned import (
     Outcome,
     Tuning,
 )
+from seismograd.optimize.tuning.walks import DRAWS
 
 _TIME_UP = "the time was up"
 _OWN_CAVEAT = "another batch size is another training: tune its learning rate before you use it"
