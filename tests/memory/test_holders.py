@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from seismograd.memory.alive import live_tensors
 from seismograd.memory.holders import Looks
 from seismograd.memory.sites import in_loop, source_of
 from seismograd.memory.telling import grown_in_methods
@@ -335,3 +336,14 @@ def test_what_the_methods_of_a_dataset_put_into() -> None:
 def test_a_file_without_source_says_nothing() -> None:
     assert source_of("<string>").grows == []
     assert source_of("/nowhere/at/all.py").grows == []
+
+
+def test_what_torch_compile_leaves_behind_takes_no_memory() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    kept = [mode.from_tensor(torch.ones(123, 457)), torch.ones(123, 457)]
+    (group,) = [one for one in live_tensors({}, []) if one["shape"] == [123, 457]]
+    assert group["count"] == 1
+    assert len(kept) == 2

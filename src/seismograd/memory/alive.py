@@ -35,14 +35,14 @@ def live_tensors(
             for each in (item,) if isinstance(item, Tensor) else _inside(item):
                 holders.setdefault(id(each), name)
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
-    kinds = _kinds(Tensor)
+    kinds = {kind for kind in _kinds(Tensor) if kind.__name__ != "FakeTensor"}  # torch.compile leaves some: no memory
     for thing in [each for each in islice(objects(), _LARGE) if type(each) in kinds]:
         try:
             key = (tuple(thing.shape), thing.dtype, thing.device.type)
             size = thing.numel() * thing.element_size()
-        except (RuntimeError, NotImplementedError):
+            group = groups.setdefault(key, {"count": 0, "bytes": 0, "held": {}})
+        except (RuntimeError, NotImplementedError, TypeError):  # TypeError: a shape of symbols
             continue
-        group = groups.setdefault(key, {"count": 0, "bytes": 0, "held": {}})
         group["count"] += 1
         group["bytes"] += size
         held = group["held"]
