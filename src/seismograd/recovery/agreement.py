@@ -32,7 +32,7 @@ def _decoded(vote: int) -> Wish:
 class Agreement:
     """One vote of all ranks for each update: the highest wins.
 
-    The last to come counts the votes and writes the result, for which the others wait. That takes two short messages
+    The last to come counts the votes and writes the result, for which the others wait. That takes a few short messages
     a rank, whatever their number.
     """
 
