@@ -41,4 +41,4 @@ def scalar(loss: Tensor | float) -> Tensor:
         if loss.numel() != 1:
             raise ValueError(f"the loss has {loss.numel()} elements: give a single number, its mean say")
         return loss.detach().reshape(())
-    return torch.tensor(float(loss), device="cpu")
+    return torch.tensor(float(loss), dtype=torch.float32, device="cpu")

@@ -27,6 +27,7 @@ from seismograd.onlookers.resources.loading import Loading
 from seismograd.onlookers.resources.pace import Pace
 from seismograd.onlookers.resources.traps import Traps
 from seismograd.probes.gradients import fingerprints
+from seismograd.probes.shares import Share, accumulates, share_of, whole_of
 from seismograd.probes.validation import Evaluations, Validation
 from seismograd.probes.watched import Watched
 from seismograd.reader import Measured, Moment, Reader, scale_of
@@ -117,7 +118,7 @@ class Loop:
     _recovery: Recovery | None = None
     """What acts on findings before an update, if the user has asked for it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 (its state, one by one)
         self,
         models: Mapping[str, nn.Module],
         optimizers: Sequence[Optimizer] | None,
@@ -169,6 +170,10 @@ class Loop:
         self._keeps_graph = self._kept_graph = False
         self._inside: dict[int, Tensor] | None = None
         self._scaled: tuple[Any, weakref.ref[Tensor] | None, Tensor | None] | None = None
+        self._share: Share | None = None  # of the present backward
+        self._made_by: int | None = None  # the node that made its loss
+        self._scaled_share: Share | None = None  # of the loss that a scaler has just scaled
+        self._divides_by: dict[int, int] = {}  # owner: the number of batches that its losses are divided by
         self._closure: int | None = None
         self._evaluations = 0
         self._last_evaluation: Tensor | None = None
@@ -462,6 +467,9 @@ class Loop:
         self._lookout.backward_starts(roots)
         if self._replayer is not None:
             self._replayer.backward_starts(roots)
+        if self.governor.reads:  # what the graph has saved is gone after the backward
+            self._share = share_of(roots[0]) if self._scaled is None and len(roots) == 1 else self._scaled_share
+        self._made_by = self._whole(roots[0]) if len(roots) == 1 and self._validation.wonders else None
         self._before = fingerprints(self._watched.roster)
 
     @_safely
@@ -485,10 +493,11 @@ class Loop:
                 self._replayer.not_ours()
             return
         self._reader.phase_over("backward")
-        self._validation.used(roots)
+        self._validation.used(roots, self._made_by)
         self._serial += 1
         self._closed_by_hand = False
         scaler, loss = self._scaling(roots)
+        share, self._share, self._scaled_share = self._share, None, None
         same_forward = self._is_same_forward()
         for owner in owners:
             moment = self._open(owner)
@@ -497,8 +506,11 @@ class Loop:
             if loss is not None and self.governor.reads:
                 if same_forward and moment.losses:  # two losses of one forward pass: their sum is what is minimised
                     moment.losses[-1] = moment.losses[-1] + loss
+                    if moment.shares and (share is None or moment.shares[-1] is None):
+                        moment.shares[-1] = None
                 else:
                     moment.losses.append(loss)
+                    moment.shares.append(share)
         if self.governor.reads and (inside is not None or self._is_time_to_measure(owners)):
             measured = self._reader.measure() if inside is None else self._reader.measure_inside(inside)
             for owner in owners:
@@ -513,6 +525,13 @@ class Loop:
             self._close(self._closure, self._moments[self._closure])
             self._evaluations = 1
             self._recover(self._closure, self._watched.optimizers[self._closure])
+
+    def _whole(self, root: Any) -> int | None:
+        """The number of the node that made this loss, if nothing but the batches of a step divides it."""
+        found = whole_of(root)
+        if found is None or found[1] not in {1, *self._divides_by.values()}:
+            return None
+        return None if found[0].name().endswith("AccumulateGrad") else int(found[0]._sequence_nr())
 
     def _is_same_forward(self) -> bool:
         """Whether this backward and the one before it come from one forward pass; else as the graph tells."""
@@ -583,8 +602,9 @@ class Loop:
 
     def step_starts(self, optimizer: Optimizer, has_closure: bool) -> Optimizer | None:
         if self._asleep and optimizer is self._watched.optimizers[0]:
-            self._count_asleep()
-            return None
+            self._count_asleep(has_closure)
+            if self._asleep or not has_closure:
+                return None
         if self._closed or not self._watched.holds(optimizer):
             return None
         if self._asleep:  # an optimizer that was not there before
@@ -604,6 +624,9 @@ class Loop:
         by_scaler = self._by_scaler == index
         if has_closure:
             self._settle()  # now, and not in the middle of the step
+            if self._asleep:
+                self._count(index)
+                return
             self._closure, self._evaluations = index, 0
         elif by_scaler:
             self._by_scaler = None
@@ -664,7 +687,8 @@ class Loop:
     def loss_scaled(self, scaler: Any, loss: Any, scaled: Any) -> None:
         reference = weakref.ref(scaled) if isinstance(scaled, Tensor) else None
         self._scaled = (scaler, reference, _loss_of([loss]))
-        self._validation.used([loss])
+        self._scaled_share = share_of(loss)
+        self._validation.used([loss], self._whole(loss) if self._validation.wonders else None)
         self._lookout.happens("scaled", scaler)
 
     @_safely
@@ -700,8 +724,18 @@ class Loop:
     def loss_failed(self, name: str, args: tuple[Any, ...], error: Exception) -> None:
         self._lookout.loss_failed(self.step + 1, name, args, error)
 
+    @_said
+    @_safely
+    def evaluated(self, model: Any, loss: float) -> None:
+        """A framework has evaluated a model, and says what its loss is."""
+        if isinstance(model, nn.Module) and self._is_ours(model):
+            self._validation.drop()
+            self._reader.validated(float(loss), max(self.step, 0))
+
     @_safely
     def happens(self, what: str, *args: Any) -> None:
+        if what == "steps_in":
+            self._reader.surroundings = args[0]
         self._lookout.happens(what, *args)
         if what == "scheduled" and self._recovery is not None:
             self._recovery.scheduled(args[0])
@@ -732,6 +766,7 @@ class Loop:
                 moment = self._moments[owner] = Moment(
                     list(orphan.losses), list(orphan.backwards), orphan.measured, orphan.scaler
                 )
+                moment.shares = list(orphan.shares)
                 self._remember(owner, moment)
 
     def _read_inside(self, optimizer: Optimizer) -> None:
@@ -785,6 +820,9 @@ class Loop:
             usual, times = self._usual.get(owner, (1, 0))
             self._usual[owner] = (backwards, times + 1 if backwards == usual else 0)
         self._count(owner)
+        if (batches := accumulates(moment.shares)) is not None:
+            self._divides_by[owner] = batches
+        moment.divides_by = self._divides_by.get(owner)
         if self.governor.reads:
             told = bool(moment.backwards) and moment.backwards == self._told  # by another optimizer's reading
             self._told = moment.backwards
@@ -870,10 +908,14 @@ class Loop:
             return False
         return len(self._watched.optimizers) == 1 and self._usual.get(0, (1, 0))[1] >= 3
 
-    def _count_asleep(self) -> None:
-        """Between readings only the steps are counted, which costs next to nothing."""
+    def _count_asleep(self, has_closure: bool) -> None:
+        """Between readings only the steps are counted, which costs next to nothing.
+
+        What is to be read begins after the step that begins now, or in its closure: then it is not counted here.
+        """
         now = perf_counter()
-        self._count(0)
+        if not has_closure:
+            self._count(0)
         seconds, self._step_began = now - self._step_began, now
         self.governor.stepped(self.step, seconds)
         if self.governor.reads:
@@ -882,6 +924,8 @@ class Loop:
             self._lookout.restart()
             if self._replayer is not None:
                 self._replayer.resume(True)
+        elif has_closure:
+            self._count(0)
         self.governor.spend(perf_counter() - now)
 
     def _wake(self) -> None:

@@ -59,7 +59,7 @@ _SHAPES = re.compile(
     | \bxox[a-z]-[\w-]{10,} | \bxapp-[\w-]{10,}                                # Slack
     | \bwandb_v\d_\w{16,} | \br8_[A-Za-z0-9]{20,} | \bgsk_[A-Za-z0-9]{20,}     # W&B, Replicate, Groq
     | \bnpm_[A-Za-z0-9]{30,} | \bpypi-[\w-]{30,} | \bdop_v1_\w{30,} | \bSG\.[\w-]{16,}\.[\w-]{16,}
-    | \beyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?                                   # a JSON web token
+    | \beyJ[\w-]{8,4000}\.[\w-]{8,}(?:\.[\w-]*)?                                   # a JSON web token
     | -----BEGIN[A-Z ]*PRIVATE\ KEY-----.*
     """,
     re.VERBOSE | re.DOTALL,
@@ -67,13 +67,14 @@ _SHAPES = re.compile(
 _LONG = re.compile(r"(?<![A-Za-z0-9+/])(?:[A-Za-z0-9]{32,}|[A-Za-z0-9+/]{40})(?![A-Za-z0-9+/])")
 _BEARER = re.compile(r"\b(bearer|basic)\s+(?!auth)\S{6,}", re.IGNORECASE)
 _HOOKS = re.compile(
-    r"(?i)(\bhttps?://[^/\s]*(?:\bhooks?\.|webhook)[^/\s]*|\bhttps?://[^/\s]+(?=/\S*(?:webhook|/bot\d)))/\S*"
+    r"(?i)(\bhttps?://[^/\s]*(?:\bhooks?\.|webhook)[^/\s]*|\bhttps?://[^/\s]+(?=/\S{,500}?(?:webhook|/bot\d)))/\S*"
 )
 _LOGIN = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]*://)([^/?#\s@]*(?:@[^/?#\s@]*)*)@")
-_SLASHED = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]*://[^:/?#\s@]*):(?!\d+(?:[/?#]|$))[^\s@]*@")
+_SLASHED = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]*://[^:/?#\s@]*):(?!\d+(?:[/?#]|$))[^\s@]{,500}@")
 _BARE_LOGIN = re.compile(r"^([^\s:@/=]+):[^\s@/]+@(?!sha\d+:)(?=[\w.-]+)")
-_PAIR = re.compile(
-    r"""(?P<name>["']?[A-Za-z_][\w.-]*["']?)(?P<is>\s*(?:[:=]|=>)\s*)(?!//)(?P<value>"[^"]*"|'[^']*'|[^\s,;&"'}\])]+)"""
+_PAIR = re.compile(  # a name is looked for where a word begins: at each letter of a long word it would take minutes
+    r"""(?<![\w.-])(?P<before>(?:(?![A-Za-z_])[\w.-])*+)(?P<name>[A-Za-z_][\w.-]*+["']?)(?P<is>\s*+(?:=>|[:=])\s*)(?!//)"""
+    r"""(?P<value>"[^"]*"|'[^']*'|[^\s,;&"'}\])]+)"""
 )
 _OPTION = re.compile(r"(--?|\+{1,2})?([A-Za-z_][\w.:/-]*?)=(.*)", re.DOTALL)
 _WORDS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
@@ -181,7 +182,7 @@ def _pair(found: re.Match[str]) -> str:
     quote = value[0] if value[0] in "\"'" else ""
     if _OF_A_TOKENIZER.fullmatch(value.strip("\"'")) or value.strip("\"'") == MASK:
         return found[0]
-    return f"{found['name']}{found['is']}{quote}{MASK}{quote}"
+    return f"{found['before']}{found['name']}{found['is']}{quote}{MASK}{quote}"
 
 
 def _is_signature(name: str) -> bool:

@@ -13,6 +13,7 @@
 | `step` of the learning rate schedulers | whether it comes in its turn |
 | `torch.save` | how long the loop takes for its checkpoints |
 | what writes, of `logging`, TensorBoard, wandb and mlflow (`LOGGERS`), once imported | how long it takes |
+| `CallbackHandler.call_event` of transformers, once imported | its evaluation losses; whether it hides bad ones |
 | `torch.manual_seed` | whether the same random numbers are drawn at every step |
 
 Nothing here runs while `torch.compile` traces, and TorchScript gets the originals.
@@ -23,7 +24,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from time import perf_counter
@@ -68,9 +69,12 @@ class Listener(Protocol):
     def data_waited(self, seconds: float, source: int) -> None: ...
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None: ...
     def loss_failed(self, name: str, args: tuple[Any, ...], error: Exception) -> None: ...
+    def evaluated(self, model: Any, loss: float) -> None:
+        """A framework says what the validation loss of this model is."""
+
     def happens(self, what: str, *args: Any) -> None:
         """`cleared(owner)`, `clipped(parameters, limit, kind)`, `unscaled(optimizer)`, `scheduled(scheduler)`,
-        `data_came(batch, iterator)`, `seeded(seed)`."""
+        `data_came(batch, iterator)`, `seeded(seed)`, `steps_in(surroundings)`."""
         ...
 
     def covers(self, parameters: Sequence[Any]) -> bool: ...
@@ -134,6 +138,7 @@ def listen(listener: Listener) -> None:
         if not _listeners:
             _install()
         _listeners.append(listener)
+        watch_frameworks()
 
 
 def listeners() -> tuple[Listener, ...]:
@@ -266,6 +271,19 @@ def watch_loggers() -> None:
             for name in methods:
                 if hasattr(kind, name):
                     _replace(kind, name, partial(_watched_phase, "logging"))
+
+
+_TRAINER = ("transformers.trainer_callback", "CallbackHandler")
+
+
+def watch_frameworks() -> None:
+    """Listens to the Trainer of transformers, too, if it has been imported by now."""
+    with _lock:
+        kind = getattr(sys.modules.get(_TRAINER[0]), _TRAINER[1], None) if _listeners else None
+        if kind is not None and _TRAINER not in _logged and hasattr(kind, "call_event"):
+            _logged.add(_TRAINER)
+            _undo.append(partial(_logged.discard, _TRAINER))
+            _replace(kind, "call_event", _watched_event)
 
 
 def _replace(
@@ -466,15 +484,48 @@ def _watched_zero_grad(original: Callable[..., Any]) -> Callable[..., Any]:
     return zero_grad
 
 
+_LIMITS = {"norm": "max_norm", "value": "clip_value"}
+"""What the limit of each kind of clipping is called."""
+
+
 def _watched_clip(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def clip(parameters: Any, limit: Any, *args: Any, **kwargs: Any) -> Any:
-        held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        result = original(held, limit, *args, **kwargs)
-        with suppress(TypeError, ValueError):
-            _tell("clipped", held, float(limit), kind)
+    def clip(*args: Any, **kwargs: Any) -> Any:
+        given = args[0] if args else kwargs.pop("parameters", None)  # an iterator can be gone through once
+        if not isinstance(given, torch.Tensor) and isinstance(given, Iterable):
+            given = list(given)
+        result = original(given, *args[1:], **kwargs)
+        with suppress(TypeError, ValueError, IndexError, KeyError):
+            held = [given] if isinstance(given, torch.Tensor) else given
+            _tell("clipped", held, float(args[1] if len(args) > 1 else kwargs[_LIMITS[kind]]), kind)
         return result
 
     return clip
+
+
+def _watched_event(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call_event(self: Any, event: str, args: Any, *others: Any, **kwargs: Any) -> Any:
+        if event == "on_pre_optimizer_step":
+            _tell("steps_in", {"framework": "transformers", "hides_bad_losses": _hides(args)})
+        elif event == "on_evaluate" and isinstance(loss := _loss_among(kwargs.get("metrics"), args), float):
+            for listener in () if _inside.muted else tuple(_listeners):
+                listener.evaluated(getattr(self, "model", None), loss)
+        return original(self, event, args, *others, **kwargs)
+
+    return call_event
+
+
+def _hides(args: Any) -> bool:
+    """Whether a loss that is not finite is left out of what is logged."""
+    return bool(getattr(args, "logging_nan_inf_filter", False))
+
+
+def _loss_among(metrics: Any, args: Any) -> Any:
+    """The validation loss among the metrics: of several data sets that by which the best model is chosen."""
+    if not isinstance(metrics, dict):
+        return None
+    best = str(getattr(args, "metric_for_best_model", None) or "loss")
+    best = best if best.startswith("eval_") else f"eval_{best}"
+    return metrics.get("eval_loss", metrics.get(best) if best.endswith("_loss") else None)
 
 
 def _watched_seed(original: Callable[..., Any]) -> Callable[..., Any]:

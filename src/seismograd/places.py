@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 import sys
 import sysconfig
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
+
+from seismograd.notebooks import cell_named
 
 _HERE = str(Path(__file__).parent)
 _GALLERY = str(Path(__file__).parent / "examples")
@@ -22,6 +25,7 @@ INSTALLED = (
 """Where code lies that is not the user's: ours, Python's, and what is installed."""
 
 _NOTEBOOK = "<ipython-input"
+_CELL = re.compile(r"cell \d+")
 
 _known: dict[str, bool] = {}
 
@@ -71,12 +75,21 @@ class Spot:
 
 
 def shown(name: str) -> str:
-    """A file's name, from the working directory on if it lies there."""
+    """A file's name, from the working directory on if it lies there; of a notebook the cell."""
+    if (cell := cell_named(name)) is not None:
+        return cell
     try:
         short = os.path.relpath(name)
     except (OSError, ValueError):
         return name
     return name if short.startswith("..") or name.startswith("<") else short
+
+
+def written(file: str, line: int | None) -> str:
+    """`train.py:5`; of a notebook `cell 3, line 5`."""
+    if line is None:
+        return file
+    return f"{file}, line {line}" if _CELL.fullmatch(file) else f"{file}:{line}"
 
 
 def spot_of(frame: FrameType) -> Spot:
@@ -110,9 +123,13 @@ def chain(frame: FrameType | None, most: int = 6) -> tuple[Spot, ...]:
 
 
 _TORCH = os.path.join(sysconfig.get_path("purelib"), "torch") + os.sep
-_FOUNDATION = (_HERE, _TORCH, "<", *{sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
-if sysconfig.get_path("purelib").startswith(sysconfig.get_path("stdlib")):  # installed packages lie inside it
-    _FOUNDATION = (_HERE, _TORCH, "<")
+_STANDARD = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+_FOUNDATION = (
+    _HERE,
+    _TORCH,
+    "<",
+    *(path for path in _STANDARD if not sysconfig.get_path("purelib").startswith(path)),  # what is installed lies in it
+)
 
 
 def caller() -> Spot | None:

@@ -68,6 +68,10 @@ class Where:
         return {part.name: getattr(self, part.name) for part in fields(self)}
 
 
+WITHOUT_DETECTOR = ("blind-probe", "latent-explosion", "pipeline-mismatch")
+"""The ids of findings that no detector makes, but another part of Seismograd."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One fault of one run: what, where, how bad, the evidence, and what to do."""

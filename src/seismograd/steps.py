@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
+
+from seismograd.complaints import complain
 
 Callback = Callable[[str, dict[str, Any]], object]
 
@@ -50,8 +51,8 @@ class StepProfiler:
                 hook.after_step(step=step, step_duration=step_duration, **context)
             except Exception as error:
                 failures.append(f"Hook {type(hook).__name__} failed: {error}")
-        for failure in failures:  # at the end, for a warning may be an error
-            warnings.warn(failure, stacklevel=2)
+        for failure in failures:
+            complain(failure, stacklevel=3)
 
 
 class Anomaly(NamedTuple):
@@ -127,7 +128,7 @@ class AnomalyDetectionHook:
                     name = getattr(callback, "__name__", type(callback).__name__)
                     failures.append(f"Callback {name} failed on {anomaly.kind}: {error}")
         for failure in failures:
-            warnings.warn(failure, stacklevel=2)
+            complain(failure, stacklevel=3)
         return anomalies
 
     def _check_loss(self, loss: Any) -> Iterator[Anomaly]:

@@ -178,6 +178,24 @@ def test_many_batches_are_accumulated():
     assert all((turn["kept"], turn["mean"], turn["alike"], turn["one_line"]) == (16, True, True, True) for turn in told)
 
 
+@pytest.mark.parametrize(("views", "fresh"), [(False, 4), (True, 1)])
+def test_batches_that_are_all_fetched_before_they_are_used(views, fresh):
+    """As a Trainer fetches them; several views of one batch are no batches of their own."""
+    model, memory = net(), Memory()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader(TensorDataset(X, Y), batch_size=4)
+    with sg.watch(model, optimizer, sinks=[memory], ignore=["blind-probe"]):
+        batches = iter(loader)
+        for _ in range(4):
+            held = [(x + 0.1 * i, y) for x, y in [next(batches)] for i in range(4)] if views else []
+            for x, y in held or [next(batches) for _ in range(4)]:
+                backward(model, x, y)
+            optimizer.step()
+            optimizer.zero_grad()
+    told = turns([reading.facts["order"] for reading in memory.readings if "order" in reading.facts])
+    assert [(turn["kept"], turn["fresh"]) for turn in told[1:]] == [(4, fresh)] * 3
+
+
 def test_clipping_in_wrong_places():
     def late(model, optimizer, x, y):
         optimizer.zero_grad()

@@ -129,7 +129,10 @@ def test_what_is_printed_and_a_mended_model(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(script("h = torch.sqrt(h + 1e-6)"))
     done = start(tmp_path, "replay", run, "--model", "train:Net")
     assert done.returncode == 1
-    assert "not reproduced: a second run of the step was finite" in done.stdout
+    assert (
+        f"everything is finite now: what went bad in the run (train.py:{finding['where']['line']}) is mended"
+        in done.stdout
+    )
 
 
 def test_a_fault_of_the_loop_shows_what_the_run_found(tmp_path: Path) -> None:

@@ -178,3 +178,26 @@ def test_what_the_loop_bound_stays_bound(watching, model, optimizer):
     optimizer.step()
     assert run.origin
     assert before == [(id(one), one._version, one.requires_grad) for one in (y, target, out, loss)]
+
+
+def test_a_name_that_is_bound_anew_is_not_its_own_cause(watching, model, optimizer, line):
+    run = watching(model, optimizer)
+    out = model(ONES)
+    out = torch.sqrt(out - 100)  # <- anew
+    loss = out.square().mean()
+    loss.backward()
+    optimizer.step()
+    assert run.origin.id == "nonfinite-loss"
+    assert (run.origin.where.op, run.origin.where.line) == ("aten.sqrt", line("anew"))
+
+
+def test_a_target_that_is_prepared_under_one_name_is_followed_to_that_line_and_no_further(
+    watching, model, optimizer, line
+):
+    run = watching(model, optimizer)
+    y = ZEROS
+    y = y.log()  # <- prepared under one name
+    loss = (model(ONES) - y).square().mean()
+    loss.backward()
+    optimizer.step()
+    assert f"unsure: `y` was last assigned at line {line('prepared under one name')}" in run.origin.message

@@ -51,6 +51,30 @@ def test_the_training_loss_in_an_evaluation(scouting: Any, loss: Any) -> None:
     assert finished(scouting) == pytest.approx(seen)
 
 
+@pytest.mark.parametrize("batches", [1, 4])
+def test_a_loss_divided_for_accumulation_is_met_again(scouting: Any, batches: int) -> None:
+    loop, seen = Loop(), []
+    for _ in range(4):
+        loop.model.train()
+        loop.optimizer.zero_grad()
+        for _ in range(batches):
+            loss = F.cross_entropy(loop.model(X), Y)
+            (loss / batches).backward()
+        loop.optimizer.step()
+        seen.append(loop.look(XV, YV))
+    known = seen if batches == 1 else seen[1:]  # what it divides by is known after a step
+    assert finished(scouting) == pytest.approx(known)
+
+
+@pytest.mark.parametrize("weight", [0.1, 10.0])
+def test_a_weighted_loss_is_another_one(scouting: Any, weight: float) -> None:
+    loop = Loop(lambda output, y: F.cross_entropy(output, y) * weight)
+    for _ in range(4):
+        loop.step(X, Y)
+        loop.look(XV, YV, F.cross_entropy)
+    assert finished(scouting) == []
+
+
 def test_a_sum_over_batches_becomes_a_mean(scouting: Any) -> None:
     loop, seen = Loop(), []
     for _ in range(3):

@@ -35,6 +35,41 @@ def test_steps_are_counted_and_readings_belong_to_their_steps(poor, watching, mo
         assert reading.scalars["loss"] == pytest.approx(losses[reading.step]), "the loss of that very step"
 
 
+@pytest.mark.parametrize("steps", [97, 400])
+@pytest.mark.parametrize("batches", [1, 3])
+def test_steps_with_a_closure_are_counted_too(poor, watching, model, data, batches, steps):  # noqa: PLR0917
+    """What Lightning does: the last batch of a step goes through in the optimizer's closure."""
+    x, y = data
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run, losses = watching(model, optimizer, budget=1e-9), []
+
+    def backward():
+        loss = F.cross_entropy(model(x), y)
+        (loss / batches).backward()
+        losses[-1].append(loss.item())
+        return loss
+
+    def closure():
+        if batches == 1:
+            optimizer.zero_grad()
+        return backward()
+
+    for _ in range(steps):
+        losses.append([])
+        for _ in range(batches - 1):
+            backward()
+        optimizer.step(closure)
+        if batches > 1:
+            optimizer.zero_grad()
+    run.watch.close()
+    assert run.watch.report()["run"]["steps"] == steps
+    assert steps // 64 <= len(run.readings) <= 20
+    for reading in run.readings:
+        own = losses[reading.step]
+        if "pre-step" not in reading.marks and reading.scalars["loss"] != pytest.approx(own[-1]):
+            assert reading.scalars["loss"] == pytest.approx(sum(own) / len(own)), "the loss of that very step"
+
+
 def test_a_loop_that_breaks_while_nobody_looks_is_found_at_the_next_look(poor, watching, model, data):
     x, y = data
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -471,3 +471,26 @@ def test_statistics_agree_with_a_slow_twin():
         p.grad = torch.full((4,), 3e38)
     assert gradient_norm(parameters) == pytest.approx(math.sqrt(8) * float(np.float32(3e38)))
     assert exact_norm(torch.zeros(3)) == 0.0
+
+
+@pytest.mark.parametrize("how", ["by name", "all by name", "one tensor", "an iterator"])
+def test_clipping_takes_its_arguments_in_every_way(watching, model, data, how):
+    x, y = data
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run = watching(model, optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        if how == "by name":
+            nn.utils.clip_grad_value_(model.parameters(), clip_value=1e-4)
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm=1e-3)
+        elif how == "all by name":
+            nn.utils.clip_grad_value_(parameters=model.parameters(), clip_value=1e-4)
+            nn.utils.clip_grad_norm_(parameters=model.parameters(), max_norm=1e-3)
+        else:
+            each = list(model.parameters())
+            nn.utils.clip_grad_value_(each[0] if how == "one tensor" else iter(each), 1e-4)
+            nn.utils.clip_grad_norm_(each[0] if how == "one tensor" else iter(each), 1e-3)
+        assert model[0].weight.grad.abs().max() <= 1e-4 * (1 + 1e-6)
+        optimizer.step()
+    assert len(run.readings) == 3

@@ -58,17 +58,46 @@ def test_accumulation_is_one_reading_for_each_step(watching, model, data, given,
         losses = []
         for part in range(4):
             loss = F.cross_entropy(model(x[part * 16 : part * 16 + 16]), y[part * 16 : part * 16 + 16])
-            loss = loss / 4 if divides else loss
-            loss.backward()
             losses.append(loss.item())
+            (loss / 4 if divides else loss).backward()
         true.append((sum(losses) / 4, norm_of(model.parameters())))
         nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
         optimizer.step()
         optimizer.zero_grad()
     assert [r.step for r in run.readings] == list(range(8))
-    assert run.series("loss") == pytest.approx([loss for loss, _ in true]), "the mean of what backward got"
+    assert run.series("loss") == pytest.approx([loss for loss, _ in true]), "as it was before it was divided"
     assert run.series("grad/norm") == pytest.approx([norm for _, norm in true], rel=1e-5)
     assert not any(r.marks for r in run.readings)
+
+
+def test_a_shorter_accumulation_at_the_end_of_an_epoch_is_undivided_too(watching, model, data):
+    x, y = data
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run, true = watching(model, optimizer), []
+    for length in (3, 3, 2, 3, 3, 2):
+        losses = []
+        for _ in range(length):
+            loss = F.cross_entropy(model(x), y)
+            losses.append(loss.item())
+            (loss * (1 / 3)).backward()
+        true.append(sum(losses) / length)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert run.series("loss") == pytest.approx(true)
+
+
+def test_a_loss_that_is_divided_for_another_reason_stays_as_it_is(watching, model, data):
+    x, y = data
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run, true = watching(model, optimizer), []
+    for _ in range(6):
+        for _ in range(2):
+            loss = F.cross_entropy(model(x), y) / 10
+            loss.backward()
+        true.append(loss.item())
+        optimizer.step()
+        optimizer.zero_grad()
+    assert run.series("loss") == pytest.approx(true)
 
 
 def test_accumulation_that_changes_its_length_is_still_read(watching, model, data):

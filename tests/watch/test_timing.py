@@ -275,6 +275,7 @@ def test_loggers_are_timed_once_they_are_there(monkeypatch):
         def log(self, values):
             sleep(NAP)
 
+    monkeypatch.delitem(sys.modules, "wandb.sdk.wandb_run", raising=False)  # the real one, of another test
     handle, log = logging.Logger.handle, Run.log
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

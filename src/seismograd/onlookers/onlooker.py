@@ -90,6 +90,9 @@ class Onlooker:
     def scheduled(self, scheduler: Any) -> None:
         """A learning rate scheduler steps; not the step that it makes when it is built."""
 
+    def steps_in(self, surroundings: Mapping[str, Any]) -> None:
+        """A framework is about to have its optimizer step: its name, and what of its settings matters."""
+
     def data_came(self, batch: Any, loader: Any) -> None:
         """A `DataLoader`'s iterator gave a batch: `loader` is the iterator."""
 

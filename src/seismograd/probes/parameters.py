@@ -61,8 +61,10 @@ class Updates:
     def before(self, roster: Roster, owner: int) -> None:
         """Copies what the optimizer is about to change, and reads the gradients as the optimizer gets them."""
         places = self._choose(roster, owner)
+        if not places:  # all of its parameters are frozen
+            return
         chosen = [roster.parameters[at] for at in places]
-        held = [p.grad if p.grad is not None else torch.zeros((), device=p.device) for p in chosen]
+        held = [p.grad if p.grad is not None else torch.zeros((), dtype=torch.float32, device=p.device) for p in chosen]
         update = Update(
             roster,
             places,

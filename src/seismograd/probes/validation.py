@@ -43,8 +43,12 @@ class Validation:
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
         """A loss of `torch.nn.functional` was called."""
 
-    def used(self, losses: Iterable[Any]) -> None:
-        """`backward` was called on these."""
+    wonders = False
+    """Whether it wants to know which loss `backward` is called on."""
+
+    def used(self, losses: Iterable[Any], made_by: int | None = None) -> None:
+        """`backward` was called on these; or on one that the node with this number made, divided by what does not
+        count: the batches of a step, or 1."""
 
     def _hook(self, module: nn.Module, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
@@ -72,6 +76,11 @@ class Validation:
         if self._total is not None:
             self._ended.append((self._step(), self._total / self._count))
             self._total, self._count = None, 0
+
+    def drop(self) -> None:
+        """Somebody else has told the validation loss of this evaluation."""
+        self._total, self._count = None, 0
+        self._ended.clear()
 
     def take(self) -> list[tuple[int, float]]:
         """The evaluations since the last call: their steps and mean losses. Waits for the device if there are any."""
@@ -115,7 +124,7 @@ class Evaluations(Validation):
         """`reductions` says for each loss which of its arguments tells how to reduce."""
         super().__init__()
         self._reductions = reductions
-        self._recent: dict[int, tuple[weakref.ref[Tensor], str, tuple[Any, ...]]] = {}
+        self._recent: dict[int, tuple[weakref.ref[Tensor], str, tuple[Any, ...], int]] = {}
         self._proven: dict[str, tuple[Any, ...]] = {}  # name: settings
         self._dataset: int | None = None
         self._trained_on: dict[tuple[str, int], Any] = {}
@@ -155,14 +164,22 @@ class Evaluations(Validation):
         if name not in self._proven and output.requires_grad:
             if len(self._recent) > 16:
                 self._recent.clear()
-            self._recent[id(output)] = (weakref.ref(output), name, self._settings(name, args))
+            number = -1 if output.grad_fn is None else output.grad_fn._sequence_nr()
+            self._recent[id(output)] = (weakref.ref(output), name, self._settings(name, args), number)
 
-    def used(self, losses: Iterable[Any]) -> None:
+    @property
+    def wonders(self) -> bool:  # type: ignore[override]
+        return bool(self._recent)
+
+    def used(self, losses: Iterable[Any], made_by: int | None = None) -> None:
         if not self._recent:
             return
         for loss in losses:
-            reference, name, settings = self._recent.get(id(loss), (None, "", ()))
+            reference, name, settings, _ = self._recent.get(id(loss), (None, "", (), -1))
             if reference is not None and reference() is loss and settings[0] == _MEAN:
+                self._proven[name] = settings
+        for _, name, settings, number in self._recent.values() if made_by is not None else ():
+            if number == made_by and settings[0] == _MEAN:
                 self._proven[name] = settings
         self._recent.clear()
 
@@ -178,7 +195,7 @@ class Evaluations(Validation):
         if self._was_trained_on(source):
             return
         if source not in self._gap:
-            zero = torch.zeros((), device=output.device)
+            zero = torch.zeros((), dtype=torch.float32, device=output.device)
             self._gap[source] = _Part(self._step(), StorageWeakRef(storage), zero)
         part = self._gap[source]
         count = (given if target.is_floating_point() else target).numel()
@@ -215,6 +232,10 @@ class Evaluations(Validation):
         else:
             self._chosen = chosen
         self._ended.append((part.step, part.total / max(1, part.count)))
+
+    def drop(self) -> None:
+        super().drop()
+        self._gap.clear()
 
     @property
     def waiting(self) -> bool:

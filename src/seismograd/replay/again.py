@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from seismograd import folders, patches
-from seismograd.places import Spot
+from seismograd.places import Spot, written
 from seismograd.records import Operand, Origin, Reading, TensorStats, Where
 from seismograd.replay.capture import SCHEMA, plain_name, state_of
 from seismograd.replay.glue import Glue
@@ -183,7 +183,7 @@ class Capture:
             for each in passes:
                 glue = Glue([])
                 glue.into = {calls[int(at)]: [] for at in each["calls"] if int(at) in calls}
-                glue.losses = [torch.tensor(_number(loss)) for loss in each["losses"]]
+                glue.losses = [torch.tensor(_number(loss), dtype=torch.float32) for loss in each["losses"]]
                 glue.starts = [("none", None) for _ in glue.losses]
                 step.glues.append(glue)
         return step
@@ -216,7 +216,7 @@ class Capture:
     def _call(self, told: Mapping[str, Any], given: Mapping[int, nn.Module], unpacker: Unpacker) -> Call | None:
         """One call; `None`, and a note, if it cannot be made again."""
         spot = _spot(_printable(told["spot"]))
-        name = f"the call of {_kind(told)}" + (f" at {spot.file}:{spot.line}" if spot else "")
+        name = f"the call of {_kind(told)}" + (f" at {written(spot.file, spot.line)}" if spot else "")
         if told.get("root") not in given:
             self.notes.append(f"{name} is left out: the model does not provide that module")
             return None

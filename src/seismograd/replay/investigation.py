@@ -23,6 +23,8 @@ from seismograd.replay.surroundings import Autocast
 from seismograd.replay.tracer import Bad, Known, Place, Tracer, origin_at, storage_of
 from seismograd.replay.values import Given, Values
 
+FINITE = "a second run of the step was finite"
+
 
 class Investigation:
     """One look at one recorded step, whose loss was finite or not (before it was scaled).
@@ -56,7 +58,17 @@ class Investigation:
             notes.append(f"only the last {len(self._glues)} micro-batches of the step were kept, and they are finite")
         elif any(not glue.complete for glue in self._glues):
             notes.append("the graph outside of modules is too long to be looked at")
-        return Origin("", note=notes[0] if notes else "a second run of the step was finite", sure=False)
+        return Origin("", note=notes[0] if notes else FINITE, sure=False)
+
+    def of_call(self, call: Call) -> Origin:
+        """Where what is bad in the outputs of one call was made, forward alone: of a model that only infers."""
+        try:
+            rerun = self._runs.of(call, graph=False)
+        except CannotReplayError as why:
+            return Origin("", note=str(why), sure=False)
+        outputs = [tensor for _, tensor in rerun.outputs]
+        found = self._explained(rerun, outputs, Glue(()), None)
+        return found or Origin("", note="a second run of the call was finite", sure=False)
 
     def _suspects(self) -> list[Glue]:
         """The backward passes of the step, those with a bad loss first."""

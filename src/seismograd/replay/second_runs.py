@@ -60,12 +60,14 @@ class SecondRuns:
         accumulate: bool = False,
         traced: bool = True,
         reduction: str | None = None,
+        graph: bool = True,
     ) -> Rerun:
         """Makes the call again, and the backward pass from the gradients that arrived at its outputs.
 
         `turn` says from which of them, the last one being 0; `None`: only forward. `accumulate` has gradients put where
         the user's are, which reentrant checkpoints need. `traced` has every op looked at. `reduction` is given to a
-        loss module for the time being.
+        loss module for the time being. Without a `graph` there is no backward, and the run needs no more memory than
+        the first.
         """
         self._check(call)
         module = unwrapped(call.module)
@@ -93,7 +95,8 @@ class SecondRuns:
 
             try:
                 args, kwargs = mapped(call.args, alias), mapped(call.kwargs, alias)
-                with lines_noted(tracer.note_node) if traced else nullcontext(), tracer:
+                noted = lines_noted(tracer.note_node) if traced and graph else nullcontext()
+                with torch.set_grad_enabled(graph), noted, tracer:
                     tracer.looks = traced
                     if reduction is not None:
                         module.__dict__["reduction"] = reduction  # put back with all other attributes

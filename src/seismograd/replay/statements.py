@@ -74,8 +74,11 @@ class Statement:
         return [name for target in targets if isinstance(target, ast.expr) for name in _bound(target)]
 
     def is_safe(self) -> bool:
+        """Whether it can be evaluated again: nothing else happens by it, and it has not changed what it reads."""
         expression = self.expression
-        return expression is not None and _Safety(self.namespace).allows(expression, 0)
+        if expression is None or names_in(expression) & set(self.targets):
+            return False
+        return _Safety(self.namespace).allows(expression, 0)
 
     def value(self) -> Any:
         """Its value, as of now."""

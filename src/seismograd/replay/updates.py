@@ -90,7 +90,9 @@ def _made_by(facts: dict[str, Any], parameter: Tensor) -> str:
     if gradient is not None and not math.isfinite(gradient):
         return "gradient not finite"
     eps = facts.get("eps")
-    if eps is not None and float(torch.tensor(eps).to(parameter.dtype)) == 0.0:  # 1e-8 is 0 in float16
+    if (
+        eps is not None and float(torch.tensor(eps, dtype=torch.float64, device="cpu").to(parameter.dtype)) == 0.0
+    ):  # 1e-8 is 0 in float16
         return "eps 0"
     if "not_read" not in facts and facts.get("state"):
         return "state not finite"

@@ -64,6 +64,21 @@ def test_a_leap_in_the_first_steps_is_held_against_the_first_loss(lab):
     assert lab.run(LossExplosion(), lab.scalars(grown)) == []
 
 
+def test_single_good_batches_after_a_leap_are_no_return(lab):
+    ruined = 3000.0 + noise(100, 300.0)
+    ruined[::8] = 0.0
+    (first, *_) = lab.run(LossExplosion(), lab.scalars([0.69, 4e4, *ruined]))
+    assert 50 <= first.step <= 52
+    half = ruined.copy()
+    half[::2] = 0.0
+    assert lab.run(LossExplosion(), lab.scalars([0.69, 4e4, *half])) == []
+
+
+def test_a_leap_that_came_back_just_before_it_is_judged(lab):
+    late = [0.69, 4e4, *np.geomspace(4e4, 8.0, 42), *(0.5 + noise(150, 0.1))]
+    assert lab.run(LossExplosion(), lab.scalars(late)) == []
+
+
 def test_on_its_limit(lab):
     just_below = [2.0] * 50 + [2.0 + 1e3 * 2.0] * 10
     just_above = [2.0] * 50 + [2.0 + 1.001e3 * 2.0] * 10

@@ -196,6 +196,19 @@ def test_nothing_is_said_before_every_optimizer_has_stepped():
     assert check(UnoptimizedParameter(), facts(outside=[HEAD], optimizers=[])) is None
 
 
+def test_all_that_is_held_is_frozen_and_what_learns_is_not_held():
+    adapter = HEAD | {"late": [], "names": ["lora_A"], "left": 3}
+    frozen = optimizer(fed=0, needing=0)
+    finding = check(UnoptimizedParameter(), facts(outside=[adapter], optimizers=[frozen]))
+    assert finding.severity is Severity.CRITICAL
+    assert "All that the optimizer holds is frozen" in finding.message
+    assert check(UnoptimizedParameter(), facts(optimizers=[frozen])) is None
+    for healthy in ({"needing": 1}, {"fed": 3}, {"steps": 7}):
+        found = check(UnoptimizedParameter(), facts(outside=[adapter], optimizers=[frozen | healthy]))
+        assert found is None or found.severity is Severity.INFO
+    assert check(UnoptimizedParameter(), facts(outside=[adapter | {"times": 7}], optimizers=[frozen])) is None
+
+
 def test_what_was_unfrozen_later():
     thawed = HEAD | {"late": [], "thawed": ["fc.weight"], "times": 3}
     finding = check(UnoptimizedParameter(), facts(outside=[thawed]))

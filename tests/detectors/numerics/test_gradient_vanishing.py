@@ -90,3 +90,10 @@ def test_fires_on_a_cell_that_passes_nothing_back(lab):
     assert lab.run(GradientVanishing(), recurrent(lab, flat, 0.95)) == []
     assert lab.run(GradientVanishing(), recurrent(lab, flat, 0.15, uses=4)) == []
     assert lab.run(GradientVanishing(), recurrent(lab, 1.39 + 10 * (flat - 1.39), 0.15)) == [], "too noisy to know"
+
+
+def test_silent_where_only_queries_and_keys_get_little(lab):
+    """Attention of fresh weights is even: queries and keys get almost nothing, the values of the same layer do."""
+    layer = [1e-6, 1e-6, 1e-2]
+    deep = [*layer, *(2 * each for each in layer), *(4 * each for each in layer), 0.2, 0.3, 0.5]
+    assert lab.run(GradientVanishing(), readings(lab, deep, [0.69] * 12, layers=12)) == []

@@ -64,3 +64,13 @@ def test_an_origin_elsewhere_is_its_cause(lab):
 def test_silent_on_a_finite_loss_whose_step_has_another_origin(lab):
     (reading,) = lab.scalars([1.0])
     assert lab.run(NonfiniteLoss(), [replace(reading, origin=Origin("backward")), Reading(1)]) == []
+
+
+@pytest.mark.parametrize("hides", [True, False])
+def test_says_that_a_trainer_does_not_log_it(lab, hides):
+    bad = Reading(
+        1, {"loss": math.nan}, facts={"surroundings": {"framework": "transformers", "hides_bad_losses": hides}}
+    )
+    (finding,) = lab.run(NonfiniteLoss(), [Reading(0, {"loss": 2.0}), bad])
+    assert (finding.evidence.get("hidden_by") == "logging_nan_inf_filter") is hides
+    assert any("logging_nan_inf_filter=False" in text for text in finding.recommendations) is hides

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import ClassVar
 
 from seismograd.detectors.running import First
@@ -28,10 +28,10 @@ class LossExplosion:
     multiplies from reading to reading, when it jumps `huge` scales up for `sustained` readings, when it jumps up and
     stays `stay` scales above its start for 50, or is a million scales away. Within the first 30 readings its scale is
     that of the very first loss: it has exploded when it multiplies by three at each of four readings, or leaps `huge`
-    times away and has not come back to within `far` times 50 readings later. Downwards: when it is `below` times the
-    first loss, or the noise of the first ten, under its start, and falls faster than linearly with the step, by a
-    power of `power` or more, both lately and before; likelihoods that fall below zero slow down instead. Losses that
-    grow gradually (value functions) are fine.
+    times away and has not come back to within `far` times 50 readings later, but for one reading in five. Downwards:
+    when it is `below` times the first loss, or the noise of the first ten, under its start, and falls faster than
+    linearly with the step, by a power of `power` or more, both lately and before; likelihoods that fall below zero slow
+    down instead. Losses that grow gradually (value functions) are fine.
 
     What to try
     -----------
@@ -106,7 +106,7 @@ class _Checker:
         self._recent: deque[float] = deque(maxlen=11)
         self._marks: list[tuple[int, float]] = []
         self._mark, self._first_step, self._very_first, self._low = 4, 0, math.nan, -math.inf
-        self._leapt, self._stayed = False, 0
+        self._leapt, self._stayed = False, deque[bool](maxlen=50)
         self._count, self._above, self._normal, self._streak = 0, 0, 0, 0
         self._start = self._scale = self._last = math.nan
         self._best, self._gate, self._near = math.inf, math.inf, math.inf
@@ -200,10 +200,13 @@ class _Checker:
         scale = self._very_scale()
         if self._count <= 30 and loss > first + limits.huge * scale:
             self._leapt = True
-        self._stayed = self._stayed + 1 if loss > first + limits.far * scale else 0
+        self._stayed.append(loss > first + limits.far * scale)
         if self._count > 100:
             self._leapt = False
-        return self._leapt and self._stayed >= 50
+        if not (self._leapt and self._stayed[-1] and self._count > 50):
+            return False
+        # a batch without a mistake has a loss of zero in a ruined model, too: a few of them are no return
+        return sum(self._stayed) >= 40 and sum(islice(reversed(self._stayed), 10)) >= 8
 
     def _jitter(self) -> float:
         """The noise of the first ten losses, without their trend."""

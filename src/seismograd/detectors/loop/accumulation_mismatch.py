@@ -13,6 +13,11 @@ from seismograd.records import Finding, Reading, Severity
 _SCALE_FREE = ("Ada", "RMSprop", "Rprop", "Lion", "LAMB", "Lamb", "Muon", "Prodigy")
 """A gradient times N makes about the same update with these."""
 
+_OF_TRAINERS = (
+    "The Trainer takes the loss of a model whose `forward` has **kwargs for one that is divided already, though this"
+    " one is a mean over its own batch: set `trainer.model_accepts_loss_kwargs = False` before `trainer.train()`."
+)
+
 
 @dataclass(frozen=True)
 class AccumulationMismatch:
@@ -110,6 +115,12 @@ class _Checker:
             if scale_free
             else f"gradients, and with them each step, are {count} times as large as those of one batch"
         )
+        advice = [
+            f"Divide the loss: `(loss / {count}).backward()`.",
+            "If the sum is meant, this can be left: the learning rate is then one for the sum.",
+        ]
+        if facts.get("framework") == "transformers":
+            advice.insert(0, _OF_TRAINERS)
         return found(
             self._detector,
             reading,
@@ -118,10 +129,7 @@ class _Checker:
             f"{count}: {effect}.",
             {"batches": count, "steps_in_a_row": row, "order": turn["order"], **whose(facts, turn)},
             where=at(turn, "backward"),
-            advice=(
-                f"Divide the loss: `(loss / {count}).backward()`.",
-                "If the sum is meant, this can be left: the learning rate is then one for the sum.",
-            ),
+            advice=advice,
         )
 
 

@@ -44,7 +44,7 @@ class FrozenParameter:
 
     id: ClassVar[str] = "frozen-parameter"
     needs: ClassVar[tuple[str, ...]] = ("facts/parameters",)
-    follows: ClassVar[tuple[str, ...]] = ("detached-loss", "missing-step", "lost-gradient")
+    follows: ClassVar[tuple[str, ...]] = ("detached-loss", "missing-step", "lost-gradient", "unoptimized-parameter")
 
     looks: int = 5
     steps: int = 10

@@ -24,11 +24,12 @@ class UnoptimizedParameter:
     ----------------
     Over `looks` steps: parameters of a model that need a gradient, get one, are in no optimizer that has stepped, and
     are not changed by anyone else. Critical where an optimizer steps `steps` times without any gradient while
-    parameters of the same shapes get them: it holds copies. A warning where they work on what optimized parameters
-    have made, and no more than `minority` of the model's modules are left out (or they are a small model of their own,
-    in training mode, called once), and where they were frozen and need a gradient since; and where they are a whole
-    model in training mode that feeds the optimized part, with weights as torch made them: there is nothing in it yet
-    that could be kept. Info where everything else before the optimized part is left out, or most of the model: training
+    parameters of the same shapes get them: it holds copies; and where all that the optimizers hold is frozen, as when
+    an adapter froze the model after they were built. A warning where they work on what optimized parameters have made,
+    and no more than `minority` of the model's modules are left out (or they are a small model of their own, in
+    training mode, called once), and where they were frozen and need a gradient since; and where they are a whole model
+    in training mode that feeds the optimized part, with weights as torch made them: there is nothing in it yet that
+    could be kept. Info where everything else before the optimized part is left out, or most of the model: training
     only a head, a prompt or an adapter is done on purpose.
 
     What to try
@@ -70,6 +71,11 @@ class _Checker:
             copies = 2 * optimizer["copies"] >= optimizer["needing"]
             if starves and copies and optimizer["steps"] >= limits.steps:
                 return self._copies(reading, facts, optimizer)
+        if optimizers and all(
+            each["steps"] >= limits.looks and not each["needing"] + each["fed"] for each in optimizers
+        ):
+            alone = [each for each in facts.get("outside", ()) if each["times"] >= limits.looks]
+            return self._left_out(reading, facts, alone[0], Severity.CRITICAL) if alone else None
         if not any(optimizer["fed"] for optimizer in optimizers) or not all(each["steps"] for each in optimizers):
             return None
         told = [each for each in facts.get("outside", ()) if each["times"] >= (3 if each["thawed"] else limits.looks)]
@@ -118,7 +124,9 @@ class _Checker:
             f" change: {names(left)}."
         )
         orphans = sum(optimizer["orphans"] for optimizer in facts["optimizers"])
-        if each["thawed"]:
+        if severity is Severity.CRITICAL:
+            message += " All that the optimizer holds is frozen: nothing is trained."
+        elif each["thawed"]:
             message += " They were frozen when the optimizer was built."
         elif each["whole"] and each["fresh"]:
             message += f" All of {names([each['model'] or 'the model'])} is as it was initialised."

@@ -283,11 +283,13 @@ class _Checker:
 def _starvation(deep: Floats) -> float:
     """The early layers' gradient as a share of the late layers', 1 where it does not fall with depth.
 
-    Zeros are left out: a branch that starts at zero or an expert that is not used has no gradient, and is fine.
+    Zeros are left out: a branch that starts at zero or an expert that is not used has no gradient, and is fine. The
+    largest of the early ones speaks for them: the gradient has come as far as that, and where queries and keys get
+    little beside the values of their layer, it is their attention that is still even.
     """
     alive = deep[deep > 0.0]
     if len(alive) < 4 or len(alive) < 0.5 * len(deep):
         return 1.0
     quarter = max(1, len(alive) // 4)
-    ratio = float(np.median(alive[:quarter]) / np.median(alive[-quarter:]))
+    ratio = float(np.max(alive[:quarter]) / np.median(alive[-quarter:]))
     return ratio if ratio >= 1.0 or agreement(np.log(alive)) > 0.6 else 1.0

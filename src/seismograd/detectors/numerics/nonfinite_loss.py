@@ -23,7 +23,8 @@ class NonfiniteLoss:
     How it is judged
     ----------------
     By the loss itself, at every reading. There is no limit to set. If the step was run again, and an op of the loss
-    made it, the finding names that op and its line; if it came from elsewhere, it follows from what did.
+    made it, the finding names that op and its line; if it came from elsewhere, it follows from what did. The Trainer of
+    transformers does not log such losses unless told to (`logging_nan_inf_filter`): the finding then says so.
 
     What to try
     -----------
@@ -52,6 +53,13 @@ class NonfiniteLoss:
 
     def start(self) -> _Checker:
         return _Checker(self)
+
+
+_HIDDEN = (
+    "The Trainer's own log does not show it: with `logging_nan_inf_filter=True`, its default, it writes a mean of"
+    " earlier losses, or 0, in place of one that is not finite. `TrainingArguments(logging_nan_inf_filter=False)`"
+    " shows it."
+)
 
 
 class _Checker:
@@ -103,4 +111,8 @@ class _Checker:
         else:
             linked, advice = following(NonfiniteLoss.id, reading, [*advice, back])
             evidence |= linked
+        surroundings = reading.facts.get("surroundings", {})
+        if bad and surroundings.get("hides_bad_losses"):
+            evidence["hidden_by"] = "logging_nan_inf_filter"
+            advice = [*advice, _HIDDEN]
         return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=where)

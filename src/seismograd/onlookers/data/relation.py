@@ -27,14 +27,14 @@ class _Sums:
         self.shift = features.mean(0)
         self.scale = features.std(0, correction=0).clamp_min(1e-12)
         chance = torch.Generator().manual_seed(0)  # nobody else's numbers are drawn
-        waves = torch.randn(count, _WAVES, generator=chance) * 1.5
+        waves = torch.randn(count, _WAVES, generator=chance, dtype=torch.float32, device="cpu") * 1.5
         waves[:, _WAVES // 2 :] /= max(1.0, (count / 2) ** 0.5)
         for at in range(_WAVES // 2):
-            keep = torch.zeros(count)
-            keep[torch.tensor([at % count, (at * 7 + 1) % count])] = 1.0
-            waves[:, at] *= keep
+            others = [place for place in range(count) if place not in (at % count, (at * 7 + 1) % count)]
+            waves[others, at] = 0.0
         self.waves = waves.to(features.device)
-        self.phases = (torch.rand(_WAVES, generator=chance) * 6.2832).to(features.device)
+        phases = torch.rand(_WAVES, generator=chance, dtype=torch.float32, device="cpu") * 6.2832
+        self.phases = phases.to(features.device)
         self.counts = features.new_zeros(classes)
         self.sums = features.new_zeros(classes, count + _WAVES)
         self.squares = features.new_zeros(count + _WAVES)

@@ -18,6 +18,7 @@ from seismograd.onlookers.loop.turns import CHANGED, NONE, SAME, Lane, Turn
 from seismograd.onlookers.nested import tensors_in
 from seismograd.onlookers.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
+from seismograd.probes.shares import is_one
 from seismograd.probes.watched import Watched
 
 _ANALYSED, _OF_LONG_TURNS = 32, 96
@@ -71,11 +72,12 @@ class Order(Onlooker):
         self._epochs = self._last_number = 0
         self._scaler: weakref.ref[Any] | None = None
         self._is_scaled = False
-        self._fresh = True
+        self._fresh = self._fresh_input = True
         self._analysed = 0
         self._root: tuple[str | None, int] | None = None  # of the present backward, where it is analysed
         self._line: Any = None  # where the present backward was called
         self._attacks = False
+        self._framework: str | None = None
         self._over = False
 
     # -- data and forward ----------------------------------------------------------------------------------------
@@ -83,6 +85,9 @@ class Order(Onlooker):
     def data_came(self, batch: Any, loader: Any) -> None:
         self._loads = self._new_batch = True
         self._loader, self._number = id(loader), getattr(loader, "_num_yielded", 0)
+        for lane in self._lanes.values():
+            lane.turn.fetched += 1
+            lane.turn.loaders.add(self._loader)
         try:
             self._length = len(loader)
         except (TypeError, NotImplementedError):
@@ -109,6 +114,7 @@ class Order(Onlooker):
 
     def backward_starts(self, roots: Sequence[Any], graph: Graph | None) -> None:
         self._fresh = self._new_batch if self._loads else self._new_input
+        self._fresh_input = self._new_input
         if self._new_batch:
             self._epoch_length = self._length
             self._epochs += self._number <= self._last_number or not self._epochs
@@ -142,7 +148,7 @@ class Order(Onlooker):
         if condition == NONE or (condition == CHANGED and turn.cleared is not None):
             if any(lane.index in owners for owners in self._open):
                 self._throw(lane)
-            turn.kept = turn.fresh = 0
+            turn.kept = turn.fresh = turn.inputs = 0
             turn.losses, turn.sources = set(), set()
 
     def _throw(self, lane: Lane) -> None:
@@ -189,6 +195,7 @@ class Order(Onlooker):
             turn.backwards += 1
             turn.kept += 1
             turn.fresh += self._fresh
+            turn.inputs += self._fresh_input
             if self._root is not None:
                 loss, leaves = self._root
                 turn.losses.add(loss)
@@ -282,6 +289,8 @@ class Order(Onlooker):
             return
         turn = lane.turn
         self._answer(lane.index)
+        if turn.fetched_ahead():
+            turn.fresh = turn.kept
         lane.steps += 1
         lane.suspect = 8 if (turn.uncleared and turn.grew) or turn.thrown else max(0, lane.suspect - 1)
         if len(self._done) < _MOST_TURNS:
@@ -291,6 +300,9 @@ class Order(Onlooker):
     def _answer(self, index: int) -> None:
         if self._open:
             self._open = [owners for owners in self._open if index not in owners]
+
+    def steps_in(self, surroundings: Mapping[str, Any]) -> None:
+        self._framework = surroundings.get("framework")
 
     def scheduled(self, scheduler: Any) -> None:
         index = self._index(getattr(scheduler, "optimizer", None))
@@ -352,6 +364,7 @@ class Order(Onlooker):
             "epoch": self._epoch_length,
             "epochs": self._epochs,
             "over": self._over,
+            "framework": self._framework,
         }
 
     def _waiting(self, lane: Lane) -> dict[str, Any]:
@@ -440,6 +453,9 @@ def _reduction(graph: Graph, scaled: bool) -> str | None:
         return None
     node = graph.nodes[graph.starts[0]]
     if scaled and node.name == "Mul" and node.into and node.into[0] >= 0:
+        node = graph.nodes[node.into[0]]
+    # Accelerate divides by 1 where nothing is accumulated, a Trainer multiplies by the number of processes
+    while node.name in ("Div", "Mul") and node.into and node.into[0] >= 0 and is_one(node.saved().get("other")):
         node = graph.nodes[node.into[0]]
     is_mean = node.name in _LOSSES and getattr(node.function, "_saved_reduction", None) == _MEAN
     return "mean" if is_mean else None

@@ -42,6 +42,12 @@ class Turn:
     """Backwards whose gradients have not been cleared since."""
     fresh: int = 0
     """Those of them that saw another batch than the backward before."""
+    inputs: int = 0
+    """Those of them whose model was called on another tensor."""
+    fetched: int = 0
+    """Batches that came since the last step."""
+    loaders: set[int] = field(default_factory=set)
+    """Where these came from."""
     losses: set[str | None] = field(default_factory=set)
     """How the losses of these were reduced, of those that were looked at; `None` where it is not known."""
     sources: set[tuple[int, int]] = field(default_factory=set)
@@ -78,6 +84,10 @@ class Turn:
     moved: list[Tensor] = field(default_factory=list)
     """Whether the weights moved between two backwards, where that was looked at."""
     scale: Tensor | None = None
+
+    def fetched_ahead(self) -> bool:
+        """Whether as many batches of one loader came as backwards saw new inputs: a Trainer fetches all at once."""
+        return self.fetched == self.inputs == self.kept == self.backwards and len(self.loaders) == 1
 
     def note(self, what: str) -> None:
         if len(self.order) < _LONGEST and (what in _COUNTED or not self.order or self.order[-1] != what):
