@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from seismograd.complaints import complain
 from seismograd.protocols import Detector
 from seismograd.records import Severity
 
@@ -27,6 +27,8 @@ class Config:
     store: str | bool | None = None
     notify: tuple[str, ...] = ()
     notify_on: str = "warning"
+    sinks: tuple[str, ...] = ()
+    """Where readings and findings go besides the terminal and `logging`."""
 
     def apply(self, detectors: Iterable[Detector]) -> tuple[Detector, ...]:
         """`detectors` with the limits that the file sets; a limit of what does not exist is warned of."""
@@ -35,7 +37,7 @@ class Config:
             if isinstance(each, type) or not isinstance(each, Detector):
                 raise TypeError(f"{each!r} is not a detector: it needs id, needs, follows and start()")
         for wrong in sorted(set(self.limits) - {detector.id for detector in detectors}):
-            warnings.warn(f"{self.path}: [tool.seismograd.limits.{wrong}] names no finding", UserWarning, stacklevel=4)
+            complain(f"{self.path}: [tool.seismograd.limits.{wrong}] names no finding", stacklevel=5)
         return tuple(self._adjusted(detector) for detector in detectors)
 
     def _adjusted(self, detector: Detector) -> Detector:
@@ -80,7 +82,7 @@ def find_config(start: Path | None = None) -> Config:
 def _parse(table: Any, path: Path) -> Config:
     if not isinstance(table, Mapping):
         raise ValueError(f"{path}: [tool.seismograd] is {table!r}, not a table")
-    known = {"level", "budget", "ignore", "limits", "capture", "store", "notify", "notify_on"}
+    known = {"level", "budget", "ignore", "limits", "capture", "store", "notify", "notify_on", "sinks"}
     unknown = sorted(set(table) - known)
     if unknown:
         raise ValueError(f"{path}: [tool.seismograd] has an unknown key {unknown[0]!r}: known are {sorted(known)}")
@@ -99,7 +101,17 @@ def _parse(table: Any, path: Path) -> Config:
     store = table.get("store")
     if not isinstance(store, (str, bool, NoneType)):
         raise ValueError(f"{path}: [tool.seismograd] store is {store!r}: it takes a path, a URL, true or false")
-    return Config(table.get("level"), budget, tuple(ignore), limits, path, capture, store, *_notify(table, path))
+    told, sinks = _notify(table, path), _sinks(table, path)
+    return Config(table.get("level"), budget, tuple(ignore), limits, path, capture, store, *told, sinks)
+
+
+def _sinks(table: Mapping[str, Any], path: Path) -> tuple[str, ...]:
+    """The names of sinks; whether they are right is known where they are made."""
+    sinks = table.get("sinks", [])
+    sinks = [sinks] if isinstance(sinks, str) else sinks
+    if not isinstance(sinks, list) or not all(isinstance(each, str) for each in sinks):
+        raise ValueError(f"{path}: [tool.seismograd] sinks is {sinks!r}: it takes names, such as 'tensorboard:runs'")
+    return tuple(sinks)
 
 
 def _notify(table: Mapping[str, Any], path: Path) -> tuple[tuple[str, ...], str]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from seismograd.complaints import complain
 from seismograd.logger import LogLevel
-from seismograd.places import is_users, spot_of
+from seismograd.places import is_users, spot_of, written
 from seismograd.records import Where, strict
 from seismograd.stats.plain import plain
 
@@ -106,7 +106,7 @@ class ErrorRecord:
         return {**told, "where": self.where.to_dict()}
 
     def __str__(self) -> str:
-        place = f" at {self.where.file}:{self.where.line}" if self.where.file else ""
+        place = f" at {written(self.where.file, self.where.line)}" if self.where.file else ""
         return f"{self.type}: {self.message} ({self.severity} in {self.category}{place})"
 
 

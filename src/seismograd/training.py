@@ -7,7 +7,6 @@ import difflib
 import math
 import os
 import time
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from seismograd import endings, folders
+from seismograd import endings, folders, notebooks
 from seismograd.activations import ActivationMonitor
 from seismograd.complaints import complain
 from seismograd.config import Config, find_config
@@ -27,7 +26,7 @@ from seismograd.history import TrainingHistory, issues_of
 from seismograd.judge import Judge
 from seismograd.progress import Numbers
 from seismograd.protocols import Detector, Sink
-from seismograd.records import DebugLevel, Finding, Reading, Severity, Where, rank, run_id
+from seismograd.records import WITHOUT_DETECTOR, DebugLevel, Finding, Reading, Severity, Where, rank, run_id
 from seismograd.reports.report import build_report
 from seismograd.stats.arrays import GradientStats, array_reading
 from seismograd.tally import COUNTED, Tally, summary_of
@@ -230,7 +229,7 @@ class TrainingDebugger:
         self._by_hand = None
         self._ended = datetime.now(UTC)
         report = self.report()
-        for sink in list(self._sinks):
+        for sink in sorted(self._sinks, key=lambda sink: hasattr(sink, "page")):  # the page is made of the record
             self._call(sink, "close", report)
 
     def __enter__(self) -> Self:
@@ -316,7 +315,9 @@ class TrainingDebugger:
         self._tally.clear()
 
     def found(self, finding: Finding) -> None:
-        """Takes a finding that was made elsewhere."""
+        """Takes a finding that was made elsewhere, unless it is ignored."""
+        if finding.id in self._ignored:
+            return
         self._tally.count([self._judge.add(finding)], finding.step)
 
     def quick_check(self) -> bool:
@@ -380,6 +381,13 @@ class TrainingDebugger:
             write_page(text, path)
         return text
 
+    def _repr_html_(self) -> str | None:
+        """The run so far, as a notebook shows it."""
+        from seismograd.reports.page.cell import run_card, shown_or_none
+
+        with self.stored() as run:
+            return shown_or_none(lambda: run_card(run))
+
     @contextmanager
     def stored(self) -> Iterator[Run | dict[str, Any]]:
         """The run as the store has it by now; its report where it is not recorded, or cannot be read."""
@@ -408,6 +416,8 @@ class TrainingDebugger:
 
             self._sinks += notifiers(notify, severity)
         for sink in self._sinks:
+            if hasattr(sink, "page"):
+                sink.page = self.html
             if hasattr(sink, "begin"):
                 sink.begin({"id": self.id, "name": self.name}, self.note, self._say)
 
@@ -471,6 +481,10 @@ class TrainingDebugger:
         if not self._guards:
             atexit.register(self.close)
             self._guards = (endings.before_a_signal_ends(self._left_by),)
+
+    def close_at_exit(self) -> None:
+        """Sees to it that the run is closed when the process ends, before what was registered earlier."""
+        self._guard()
 
     def _left_by(self, code: int, signal: str) -> None:
         if not self._closed:
@@ -655,7 +669,8 @@ def watch(
       take (0.01, 0.05 and 0.15 by level).
     - `loss_fn`: a loss module whose calls in evaluation then count as validation losses.
     - `scaler`: only for a loss scaler that is not a `torch.amp.GradScaler`; those are seen by themselves.
-    - `detectors`, `sinks`: in place of the default ones; a plain function is a sink for findings.
+    - `detectors`, `sinks`: in place of the default ones. A sink is an object of `seismograd.sinks`, a function of a
+      finding, a logger, or a name: `["console", "logging", "tensorboard:runs"]` are the default ones and one more.
     - `ignore`: ids of findings that are not to be reported.
     - `recovery`: what is done about findings, by their id, a pattern (`"nonfinite-*"`), class or severity:
       `"continue"`, `"skip"`, `"clip"`, `"lower-lr"`, `"rollback"`, `"stop"`, an object of `seismograd.recovery`, a
@@ -683,9 +698,7 @@ def watch(
         plan = Plan(recovery, detectors, {*config.ignore, *([ignore] if isinstance(ignore, str) else ignore)})
     lag = attach.check_lag(lag, named, plan)
     if sinks is None:
-        from seismograd.sinks import Console, Logging
-
-        sinks = (Console(), Logging())
+        sinks = ("console", "logging", *config.sinks)
     debugger = TrainingDebugger(
         level,
         budget=budget,
@@ -704,6 +717,7 @@ def watch(
     loop = attach.loop_for(debugger, named, found, lag=lag, scaler=scaler, loss_fn=loss_fn, replay=replay)
     debugger._attach(loop)
     patches.listen(loop)
+    debugger._guards += (notebooks.opened(debugger, named.values(), debugger._say),)
     return debugger
 
 
@@ -717,11 +731,11 @@ def _detectors(detectors: Iterable[Detector] | None) -> Iterable[Detector]:
 
 def _ignored(given: Iterable[str] | str, configured: Iterable[str], detectors: Iterable[Detector]) -> set[str]:
     ids = ({given} if isinstance(given, str) else set(given)) | set(configured)
-    known = {detector.id for detector in detectors} | {"blind-probe"}
+    known = {detector.id for detector in detectors} | {*WITHOUT_DETECTOR}
     for wrong in sorted(ids - known):
         close = difflib.get_close_matches(wrong, known, 1)
         hint = f": did you mean {close[0]!r}?" if close else ""
-        warnings.warn(f"ignore={wrong!r} names no finding of this version{hint}", UserWarning, stacklevel=4)
+        complain(f"ignore={wrong!r} names no finding of this version{hint}", stacklevel=5)
     return ids
 
 
@@ -735,6 +749,6 @@ def _exit_code(error: BaseException) -> int:
 def _sinks(sinks: Iterable[Any] | None) -> list[Sink]:
     if sinks is None:
         return []
-    from seismograd.sinks import as_sink
+    from seismograd.sinks import as_sinks
 
-    return [as_sink(sink) for sink in ([sinks] if callable(sinks) else sinks)]
+    return as_sinks(sinks)

@@ -1,38 +1,60 @@
-"""Shows findings in the terminal, on stderr, the moment they come, and the verdict at the end."""
+"""Shows findings in the terminal, on stderr, the moment they come, and the verdict at the end; in a notebook, live."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seismograd.quiet_rich import Console as Terminal
 from seismograd.quiet_rich import Text
 from seismograd.records import Finding, Reading, Severity
 from seismograd.reports.terminal import render_finding, render_verdict
+from seismograd.sinks.logger import LEVELS, Logging
+
+if TYPE_CHECKING:
+    from seismograd.sinks.live_cell import LiveCell
 
 
 class Console:
     """A sink that prints each fault once, again if it got more severe, and in the end the verdict.
 
     With a verdict to come, a finding is first shown in brief. A run without warnings ends in silence:
-    `verdict=False` leaves the verdict out altogether.
+    `verdict=False` leaves the verdict out altogether. Beside a `Logging` whose lines appear on the same terminal
+    it does not tell a finding a second time, and only gives the verdict. In a notebook, unless it is given a console,
+    it draws the run in one output of the cell instead.
     """
 
     def __init__(self, console: Terminal | None = None, *, verdict: bool = True) -> None:
+        self._cell = _live_cell() if console is None and verdict else None
         self.console = console or Terminal(stderr=True)
         self.verdict = verdict
+        self.beside: Logging | None = None
         self._shown: dict[tuple[Any, ...], int] = {}
         self._events: Counter[tuple[Any, ...]] = Counter()
 
-    def write_reading(self, reading: Reading) -> None: ...
+    def begin(self, run: Mapping[str, Any], *more: Any) -> None:
+        """Is told which run it shows."""
+        if self._cell is not None:
+            self._cell.begin(run, *more)
+
+    def write_reading(self, reading: Reading) -> None:
+        if self._cell is not None:
+            self._cell.write_reading(reading)
 
     def write_finding(self, finding: Finding) -> None:
+        if self._cell is not None:
+            self._cell.write_finding(finding)
+            return
         self._shown[finding.key] = finding.severity.weight
-        self.console.print(render_finding(finding, brief=self.verdict))
+        if self.beside is None or not self.verdict or not self.beside.is_seen(LEVELS[finding.severity], self._file):
+            self.console.print(render_finding(finding, brief=self.verdict))
 
     def update_finding(self, finding: Finding) -> None:
-        if finding.severity.weight > self._shown.get(finding.key, -1):
+        if self._cell is not None:
+            self._cell.update_finding(finding)
+        elif finding.severity.weight > self._shown.get(finding.key, -1):
             self.write_finding(finding)
 
     def write_event(self, event: Mapping[str, Any]) -> None:
@@ -42,13 +64,35 @@ class Console:
         self._events[kind] = times = self._events[kind] + 1
         if times > 3 and times & (times - 1):
             return
+        if self._cell is not None:
+            self._cell.write_event(event)
+            return
+        if self.beside is not None and self.beside.is_seen(logging.WARNING, self._file):
+            return
         line = Text.assemble(("recovery", "bold magenta"), f": {event['message']}")
         if times > 3:
             line.append(f" ({times} times by now)", "dim")
         self.console.print(line)
 
+    @property
+    def _file(self) -> Any:
+        return getattr(self.console, "file", None)
+
     def close(self, report: dict[str, Any]) -> None:
+        if self._cell is not None:
+            self._cell.close(report)
+            return
         grave = any(finding["severity"] != Severity.INFO.value for finding in report.get("findings", ()))
         if self.verdict and grave:
             self.console.print()
             self.console.print(render_verdict(report))
+
+
+def _live_cell() -> LiveCell | None:
+    from seismograd import notebooks
+
+    if notebooks.shell() is None:
+        return None
+    from seismograd.sinks.live_cell import LiveCell
+
+    return LiveCell()

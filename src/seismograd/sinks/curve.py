@@ -44,6 +44,11 @@ class Curve:
             points.append(mean if count else points[-1])
         return points
 
+    def steps(self, width: int) -> list[int]:
+        """The first steps that these values stand for."""
+        number = min(width, len(self._means))
+        return [(self._first or 0) + column * len(self._means) // number * self._span for column in range(number)]
+
     def _halve(self) -> None:
         pairs = [self._mean(at, at + 2) for at in range(0, len(self._means), 2)]
         self._means, self._counts = [mean for mean, _ in pairs], [count for _, count in pairs]
