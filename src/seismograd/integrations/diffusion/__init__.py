@@ -1,0 +1,1 @@
+"""Diffusion pipelines and the training of diffusion models. Whatever has diffusers' attributes will do."""
