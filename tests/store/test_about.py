@@ -213,3 +213,17 @@ def test_a_program_given_with_c_is_not_told(tmp_path, options):
     assert "do-not-tell" not in done.stdout
     assert facts["command"].endswith(f"{options[-1]} ...")
     assert facts["script"] is None
+
+
+@pytest.mark.parametrize("unit", ["a", "af01", "a.b-", "https://a/b,", '{"lr":0.1,"x":"/y"},', "-----BEGIN", "a "])
+def test_a_long_text_comes_through_whole_and_its_secret_does_not(unit: str) -> None:
+    """A long word would take minutes if a name were looked for at each of its letters."""
+    text = unit * (100_000 // len(unit))
+    told = without_secrets(f"{text} --api-key=hunter2 {text}")
+    assert told == f"{text} --api-key={MASK} {text}"
+
+
+@pytest.mark.parametrize("before", ["", "--", "1", "é", "x.", "{'a': 1, ", "?a=b&", "-"])
+def test_a_name_is_found_wherever_it_begins(before: str) -> None:
+    assert without_secrets(f"see {before}password=hunter2, then") == f"see {before}password={MASK}, then"
+    assert without_secrets(f"see {before}'password': 'hunter2'") == f"see {before}'password': '{MASK}'"

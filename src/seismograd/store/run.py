@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from seismograd import folders
+from seismograd.complaints import SeismogradWarning
 from seismograd.judge import ranked
 from seismograd.records import Finding, Reading
 from seismograd.reports.report import build_report, finding_of
@@ -51,6 +52,12 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.name!r}: {self.status}, {self.steps} steps>"
+
+    def _repr_html_(self) -> str | None:
+        """The run as a notebook shows it."""
+        from seismograd.reports.page.cell import run_card, shown_or_none
+
+        return shown_or_none(lambda: run_card(self))
 
     def _take(self, row: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> None:
         self.id: str = row["id"]
@@ -317,7 +324,7 @@ class Run:
             return codec.decode(row["scalars"], row["tables"], row["facts"])
         except codec.DamagedError as error:
             span = f"steps {row['first']} to {row['last']}"
-            warnings.warn(f"{span} of the run {self.id} are left out: {error}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"{span} of the run {self.id} are left out: {error}", SeismogradWarning, stacklevel=4)
             return []
 
     @property

@@ -234,8 +234,11 @@ def file_of(url: sa.URL) -> Path | None:
     return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
 
 
-def connect(url: sa.URL, *, writes: bool = False, patience: float = PATIENCE) -> Engine:
-    """An engine on the store, which is made or migrated if `writes`; a `StoreError` says what is in the way."""
+def connect(url: sa.URL, *, writes: bool = False, patience: float = PATIENCE, frozen: bool = False) -> Engine:
+    """An engine on the store, which is made or migrated if `writes`; a `StoreError` says what is in the way.
+
+    `frozen` refuses every change of it, by us too: the database itself is told so.
+    """
     path = file_of(url)
     if path is None and importlib.util.find_spec("psycopg") is None:
         raise StoreError("a store on PostgreSQL needs a driver: pip install 'seismograd[postgres]'")
@@ -250,8 +253,8 @@ def connect(url: sa.URL, *, writes: bool = False, patience: float = PATIENCE) ->
         try:
             if path is not None and writes:
                 _make_folder(path)
-            engine = _engine(url, writes, patience)
-            _migrate(engine, url, writes)
+            engine = _engine(url, writes, patience, frozen)
+            _migrate(engine, url, writes, frozen)
             return engine
         except (DBAPIError, ImportError, OSError, UnicodeError) as error:
             _disposed(engine)
@@ -289,16 +292,17 @@ def _make_folder(path: Path) -> None:
         (path.parent / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
-def _engine(url: sa.URL, writes: bool, patience: float) -> Engine:
+def _engine(url: sa.URL, writes: bool, patience: float, frozen: bool = False) -> Engine:
     path = file_of(url)
     if path is None:
         level = "READ COMMITTED" if writes else "REPEATABLE READ"  # readers see one moment, whatever is thinned
-        engine = sa.create_engine(url, pool_pre_ping=True, isolation_level=level, connect_args=_SERVER)
+        told = {**_SERVER, "options": "-c default_transaction_read_only=on"} if frozen else _SERVER
+        engine = sa.create_engine(url, pool_pre_ping=True, isolation_level=level, connect_args=told)
         forks.mind(engine, is_file=False)
         return engine
 
     def opened() -> sqlite3.Connection:
-        address = path.as_uri() + ("?mode=rwc" if writes else "?mode=rw" if _has_writable_folder(path) else _FROZEN)
+        address = path.as_uri() + ("?mode=rwc" if writes else _mode(path, frozen))
         options: dict[str, Any] = {"isolation_level": None, "check_same_thread": False, "uri": True}
         with forks.using():
             connection = sqlite3.connect(address, patience, factory=forks.File, **options)
@@ -308,6 +312,8 @@ def _engine(url: sa.URL, writes: bool, patience: float) -> Engine:
                     connection.execute("PRAGMA journal_mode=WAL")
                     connection.execute(f"PRAGMA journal_size_limit={_LONGEST_LOG}")
                 connection.execute("PRAGMA synchronous=NORMAL")
+                if frozen:
+                    connection.execute("PRAGMA query_only=ON")
             except BaseException:
                 connection.close()
                 raise
@@ -325,10 +331,20 @@ def _engine(url: sa.URL, writes: bool, patience: float) -> Engine:
     return engine
 
 
+def _mode(path: Path, frozen: bool) -> str:
+    if not _has_writable_folder(path):
+        return _FROZEN
+    # Who opens it for writing works a log off that was left there; without one only that way leaves nothing behind.
+    return "?mode=ro" if frozen and _log_of(path).exists() else "?mode=rw"
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
 def _has_writable_folder(path: Path) -> bool:
     """Whether readers can leave their marks beside the file; a log that is there has to be read too."""
-    log = path.with_name(path.name + "-wal")
-    return (os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)) or log.exists()
+    return (os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)) or _log_of(path).exists()
 
 
 _FROZEN = "?mode=ro&immutable=1"
@@ -338,7 +354,7 @@ _LONGEST_LOG = 8 * 1024 * 1024
 _SERVER = {"connect_timeout": 10, "application_name": "seismograd", "keepalives_idle": 30}
 
 
-def _migrate(engine: Engine, url: sa.URL, writes: bool) -> None:
+def _migrate(engine: Engine, url: sa.URL, writes: bool, frozen: bool = False) -> None:
     with engine.connect().execution_options(looks=True) as connection:
         found = _version(connection)
     if found == SCHEMA:
@@ -351,6 +367,11 @@ def _migrate(engine: Engine, url: sa.URL, writes: bool) -> None:
     if not writes:
         if found is None:
             raise NoStoreError(f"{shown(url)} is no store of Seismograd's: there are no runs in it")
+        if frozen:
+            raise StoreError(
+                f"the store {shown(url)} has schema {found}, of an older Seismograd, and may not be changed here: "
+                "seismograd runs brings it up to date, once"
+            )
         forks.let_go(connect(url, writes=True))
         return
     with engine.begin() as connection:

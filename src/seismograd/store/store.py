@@ -32,11 +32,15 @@ class NoRunError(StoreError):
 
 
 class Store:
-    """All runs of one folder, file or database. Reading it makes nothing: what is not there is a `StoreError`."""
+    """All runs of one folder, file or database. Reading it makes nothing: what is not there is a `StoreError`.
 
-    def __init__(self, where: str | os.PathLike[str] | None = None) -> None:
+    `read_only` refuses every change, also that of bringing it up to date.
+    """
+
+    def __init__(self, where: str | os.PathLike[str] | None = None, *, read_only: bool = False) -> None:
         self.url = schema.url_of(place() if where is None else where)
-        self._engine: Engine | None = schema.connect(self.url)
+        self.read_only = read_only
+        self._engine: Engine | None = schema.connect(self.url, frozen=read_only)
         self._writer: Engine | None = None
         weakref.finalize(self, self._engine.dispose)
 
@@ -138,6 +142,8 @@ class Store:
         """A transaction."""
         if self._engine is None:
             raise StoreError(f"the store {self.shown} was closed: open it again")
+        if self.read_only:
+            raise StoreError(f"the store {self.shown} was opened to be read only: nothing in it is changed")
         if self._writer is None:
             self._writer = schema.connect(self.url, writes=True)
             weakref.finalize(self, self._writer.dispose)
@@ -175,6 +181,15 @@ class Store:
         return NoRunError(f"there is no run {name!r} in {self.shown}: {hint}")
 
 
+class Runs(list[Run]):
+    """A list of runs, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str | None:
+        from seismograd.reports.page.cell import runs_table, shown_or_none
+
+        return shown_or_none(lambda: runs_table(self))
+
+
 def place(asked: str | os.PathLike[str] | None = None) -> str | os.PathLike[str]:
     """Where runs are looked for: as asked, else where they are recorded; where that is off, where they were before."""
     try:
@@ -197,11 +212,11 @@ def option(url: sa.URL) -> str:
     return f" --store {shlex.quote(where)}"
 
 
-def open_store(where: str | os.PathLike[str] | Store | None = None) -> Store:
+def open_store(where: str | os.PathLike[str] | Store | None = None, *, read_only: bool = False) -> Store:
     """The store in a folder, in a `.db` file or at a URL; without one that where runs are recorded."""
-    return where if isinstance(where, Store) else Store(where)
+    return where if isinstance(where, Store) else Store(where, read_only=read_only)
 
 
 def runs(where: str | os.PathLike[str] | Store | None = None) -> list[Run]:
     """The recorded runs, newest first."""
-    return open_store(where).runs()
+    return Runs(open_store(where).runs())

@@ -1,0 +1,1 @@
+"""`seismograd mcp`: recorded runs for language models, over the Model Context Protocol."""
