@@ -92,13 +92,23 @@ class Preflight:
         for done in self.checks:
             if done.left_out and reasons.count(done.left_out) > 2:
                 continue
-            if done.left_out:
-                said = f"left out: {done.left_out}"
-            else:
-                said = "ok" if not done.findings else f"{done.findings} found"
-            yield Text(f"  {done.name:{width}}  {said}{self._figure(done.name)}")
+            yield Text(f"  {done.name:{width}}  {self._said(done)}")
         for why in dict.fromkeys(one for one in reasons if one and reasons.count(one) > 2):
             yield Text(f"  {reasons.count(why)} more were left out: {why}")
+
+    def _repr_html_(self) -> str | None:
+        """The result as a notebook shows it."""
+        from seismograd.reports.page.cell import findings_card, shown_or_none, summary_of
+
+        made = sum(not done.left_out for done in self.checks)
+        facts = ["preflight", f"{made} checks in {self.seconds:.1f} s"]
+        rows = [(done.name, self._said(done)) for done in self.checks]
+        return shown_or_none(lambda: findings_card(self.status, summary_of(self.findings), facts, self.findings, rows))
+
+    def _said(self, done: Done) -> str:
+        if done.left_out:
+            return f"left out: {done.left_out}"
+        return ("ok" if not done.findings else f"{done.findings} found") + self._figure(done.name)
 
     def _figure(self, name: str) -> str:
         if name == "memory" and "memory" in self.figures:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from seismograd.places import written
 from seismograd.profiling.result import LineCost, ModuleCost, OpCost, percent, seconds
 
 _STANDS_OUT = 0.15
@@ -91,7 +92,10 @@ def _line(figures: Figures) -> Weighed:
     if line is None or line.share < _STEPS:
         return
     if all(abs(line.share - figures.phases.get(phase, 0.0)) > 0.05 for phase in ("data", "optimizer")):  # told already
-        yield line.share / 2, f"The dearest line is {line.file}:{line.line} with {percent(line.share)}: `{line.code}`."
+        yield (
+            line.share / 2,
+            f"The dearest line is {written(line.file, line.line)} with {percent(line.share)}: `{line.code}`.",
+        )
 
 
 def _data(figures: Figures) -> Weighed:

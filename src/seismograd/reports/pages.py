@@ -11,7 +11,7 @@ from seismograd.detectors import DEFAULT
 from seismograd.protocols import Detector
 
 _KNOWN = frozenset(detector.id for detector in DEFAULT)
-GROUPS = ("numerics", "learning", "loop", "data", "resources")
+GROUPS = ("numerics", "learning", "loop", "data", "resources", "diffusion")
 """The parts of the catalogue, in its order; others follow."""
 _UNDERLINED = re.compile(r"^(\S.*)\n-{3,}$", re.MULTILINE)
 """A heading as docstrings have it."""
@@ -62,7 +62,76 @@ Seismograd's, please report it. `watch(..., strict=True)` raises the error where
     follows=(),
     limits={},
 )
-"""The one finding that no detector makes: the watch speaks of itself."""
+"""The watch speaks of itself."""
+
+LATENT_EXPLOSION = Page(
+    id="latent-explosion",
+    title="The latents of a diffusion pipeline are far larger than noise and data can be.",
+    body="""
+## Why it matters
+
+Each denoising step should bring the latents nearer to data. If they grow instead, the image is noise or one colour,
+and in float16 they soon are not finite.
+
+## How it is judged
+
+`DiffusionModelDebugger` compares their standard deviation after each step with what noise and data have together at
+that step of the scheduler: five times as much is too large, and so is an eighth of float16's largest number. A model
+that predicts nothing yet makes them grow, too, as far as the scheduler's tables say: up to five times that it is only
+for your information, beyond it a warning.
+
+## What to try
+
+Check that the model predicts what the scheduler takes (`prediction_type`), and that its weights are trained ones.
+Lower guidance_scale, or set guidance_rescale. In float16, use bfloat16.
+
+## An example
+
+```
+pipe.scheduler = DDIMScheduler(prediction_type="epsilon", clip_sample=False)  # the model was trained on velocities
+pipe(prompt, callback_on_step_end=debugger.callback)
+```
+""",
+    needs=(),
+    follows=(),
+    limits={},
+    group="diffusion",
+)
+
+PIPELINE_MISMATCH = Page(
+    id="pipeline-mismatch",
+    title="Two parts of a diffusion pipeline, or the pipeline and the training, do not fit each other.",
+    body="""
+## Why it matters
+
+A pipeline is put together from parts that were made apart. Where they do not fit, it fails late, or gives noise without
+any error: a scheduler that takes the model's velocity for noise raises nothing.
+
+## How it is judged
+
+`DiffusionModelDebugger.analyze_diffusion_pipeline` reads the configs and the parameters, before anything runs: critical
+where no image can come out (channels, widths, betas outside of 0 to 1, another prediction_type than the training's), a
+warning where it is most likely unmeant (another noise schedule, zero terminal SNR with epsilon, parts on different
+devices), for your information where parts have different dtypes.
+
+## What to try
+
+The message names the two parts and their values: take one of them from where the other was trained, as with
+`DDIMScheduler.from_config(noise_scheduler.config)`.
+
+## An example
+
+```
+noise_scheduler = DDPMScheduler(prediction_type="v_prediction")  # the training
+pipe = DDPMPipeline(unet, DDPMScheduler())                       # takes epsilon
+debugger.analyze_diffusion_pipeline(pipe, trained_with=noise_scheduler)
+```
+""",
+    needs=(),
+    follows=(),
+    limits={},
+    group="diffusion",
+)
 
 
 def page_of(detector: Detector) -> Page:
@@ -82,7 +151,7 @@ def page_of(detector: Detector) -> Page:
 
 def pages() -> dict[str, Page]:
     """The pages of all findings that Seismograd can make, by id."""
-    every = [*map(page_of, DEFAULT), BLIND_PROBE]
+    every = [*map(page_of, DEFAULT), BLIND_PROBE, LATENT_EXPLOSION, PIPELINE_MISMATCH]
     return {page.id: page for page in sorted(every, key=lambda page: page.id)}
 
 

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from seismograd import folders
+from seismograd.places import written
 from seismograd.records import Finding, Severity, strict
 from seismograd.reports.picture import DRAWN
 
@@ -74,7 +75,7 @@ def describe_place(finding: Finding, run: str | None = None) -> str:
     where = finding.where
     parts = []
     if where.file is not None:
-        parts.append(where.file if where.line is None else f"{where.file}:{where.line}")
+        parts.append(written(where.file, where.line))
     if where.parameter is not None:
         parts.append(f"parameter {where.parameter}")
     elif where.module is not None:

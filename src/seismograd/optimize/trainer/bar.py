@@ -9,7 +9,7 @@ from typing import Self
 
 from torch import Tensor
 
-from seismograd import endings
+from seismograd import endings, notebooks
 from seismograd.amounts import number
 from seismograd.optimize.trainer.course import Course
 from seismograd.quiet_rich import Console
@@ -24,12 +24,18 @@ _EVERY = 0.1
 
 
 class Bar:
-    """One line that is drawn again as the training goes on; no thread draws it. `wanted`: by default, on a terminal."""
+    """One line that is drawn again as the training goes on; no thread draws it.
+
+    `wanted`: by default, on a terminal and in a notebook.
+    """
 
     def __init__(self, console: Console, wanted: bool | None, epochs: int, steps: int | None, done: int = 0) -> None:
         self._epochs, self._drawn = epochs, 0.0
         self._last: tuple[Course, Tensor, float] | None = None
-        shown = console.is_terminal and not endings.supervised if wanted is None else wanted
+        in_cell = notebooks.shell() is not None and wanted is not False
+        self._cell = notebooks.ProgressBar() if in_cell else None
+        self._total = steps
+        shown = False if in_cell else console.is_terminal and not endings.supervised if wanted is None else wanted
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -52,19 +58,19 @@ class Bar:
     ) -> None:
         if self._last is not None:
             self._drawn = 0.0
-            self.show(*self._last)
+            self.show(*self._last, last=True)
         self._progress.stop()
 
-    def show(self, course: Course, loss: Tensor, lr: float) -> None:
+    def show(self, course: Course, loss: Tensor, lr: float, *, last: bool = False) -> None:
         """Draws the line, unless it was drawn a moment ago."""
         self._last = course, loss, lr
-        if self._progress.disable or monotonic() - self._drawn < _EVERY:
+        if (self._progress.disable and self._cell is None) or monotonic() - self._drawn < _EVERY:
             return
-        self._progress.update(
-            self._task,
-            description=f"epoch {min(course.epoch + 1, self._epochs)}/{self._epochs}",
-            completed=course.step,
-            figures=f"loss {number(float(loss))}  lr {number(lr)}",
-            refresh=True,
-        )
+        epoch = f"epoch {min(course.epoch + 1, self._epochs)}/{self._epochs}"
+        figures = f"loss {number(float(loss))}  lr {number(lr)}"
+        if self._cell is not None:
+            of = "" if self._total is None else f"/{self._total}"
+            self._cell.show(course.step, self._total, f"{epoch}  step {course.step}{of}  {figures}", last=last)
+        else:
+            self._progress.update(self._task, description=epoch, completed=course.step, figures=figures, refresh=True)
         self._drawn = monotonic()

@@ -5,7 +5,12 @@ from __future__ import annotations
 import random
 import sys
 from time import monotonic
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from seismograd import notebooks
+
+if TYPE_CHECKING:
+    from seismograd.notebooks import ProgressBar
 
 
 class Clock:
@@ -17,10 +22,14 @@ class Clock:
         self._began = monotonic()
         self._bar: Any = None
         self._task: Any = None
+        self._cell: ProgressBar | None = None
+        self._what = ""
 
     def __enter__(self) -> Self:
         self._began = monotonic()
-        if _is_terminal(self._stream):
+        if notebooks.shell() is not None:
+            self._cell = notebooks.ProgressBar()
+        elif _is_terminal(self._stream):
             state = random.getstate()  # rich draws a number when it is imported
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -43,6 +52,8 @@ class Clock:
     def __exit__(self, *_exception: object) -> None:
         if self._bar is not None:
             self._bar.stop()
+        if self._cell is not None:
+            self._cell.show(1, 1, "tune: done", last=True)
 
     @property
     def now(self) -> float:
@@ -62,13 +73,20 @@ class Clock:
 
     def show(self, what: str) -> None:
         """Says what is tried now."""
+        self._what = what[:60]
+        self._draw()
         if self._bar is not None:
             self._bar.update(self._task, description=what[:60], completed=min(self.passed, self.limit), refresh=True)
 
     def tick(self) -> None:
         """Moves the bar."""
+        self._draw()
         if self._bar is not None:
             self._bar.update(self._task, completed=min(self.passed, self.limit), refresh=True)
+
+    def _draw(self) -> None:
+        if self._cell is not None:
+            self._cell.show(self.passed, self.limit, f"tune: {self._what}")
 
 
 def _is_terminal(stream: Any) -> bool:

@@ -97,8 +97,9 @@ def chart(
     decades: float | None = 2.0,
     small: bool = False,
     note: str = "",
+    numbers: bool = True,
 ) -> Html:
-    """A figure with its curves, its axes, its marks, and what it shows in words."""
+    """A figure with its curves, its axes, its marks, and what it shows in words; `numbers`: for a script."""
     span = window or (min(float(line.first[0]) for line in lines), max(float(line.last[-1]) for line in lines))
     across = steps_scale(*span)
     up = Scale.of(np.concatenate([part for line in lines for part in (line.low, line.high, line.value)]), unit, decades)
@@ -111,7 +112,7 @@ def chart(
         tag("div", tag("p", title, cls="title"), scaled, _legend(lines) if len(lines) > 1 else None, cls="chart-head"),
         framed(title, layers, across, up),
         tag("figcaption", prose(" ".join(told))),
-        _numbers(lines, across, up),
+        _numbers(lines, across, up) if numbers else None,
     )
     return tag("figure", *parts, cls="chart small" if small else "chart")
 
