@@ -14,10 +14,11 @@ import seismograd
 from seismograd.cli import app
 from seismograd.cli.demos import FIRST, gallery
 from seismograd.detectors import DEFAULT
+from seismograd.records import WITHOUT_DETECTOR
 from seismograd.reports.pages import page_of, pages
 
 ROOT = Path(__file__).parents[1]
-IDS = sorted({"blind-probe", *(detector.id for detector in DEFAULT)})
+IDS = sorted({*WITHOUT_DETECTOR, *(detector.id for detector in DEFAULT)})
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -60,6 +61,7 @@ def test_explain_lists_every_finding_by_its_part_of_the_catalogue() -> None:
         "loop:",
         "data:",
         "resources:",
+        "diffusion:",
         "itself:",
     ]
     assert sorted(line.split()[0] for line in lines if line.startswith(" ")) == IDS
@@ -99,7 +101,7 @@ def test_an_unknown_id_gets_the_nearest_ones() -> None:
 def test_the_gallery_is_that_of_the_repository() -> None:
     demos = gallery()
     assert next(iter(demos)) == FIRST == "nan"
-    kept = {path.stem for path in ROOT.glob("examples/*/*.py")}
+    kept = {path.stem for kind in ("sick", "healthy") for path in ROOT.glob(f"examples/{kind}/*.py")}
     assert set(demos) == kept
     assert {demo.kind for demo in demos.values()} == {"sick", "healthy"}
     code, out, _ = run("demo", "--list")

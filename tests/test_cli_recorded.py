@@ -286,6 +286,9 @@ def test_show_draws_the_run(store: Path) -> None:
     for part in ("time of a step", "memory", "environment", "torch", "nothing was found"):
         assert part in out
     assert max(map(len, lines)) <= 120
+    share = re.search(r"^  watch +(\d+)%", out, re.MULTILINE)
+    assert share is not None
+    assert int(share[1]) <= 5 or "a short run: the watch's first two seconds" in out
 
 
 def test_show_names_what_was_found_and_what_is_saved(store: Path) -> None:

@@ -23,6 +23,7 @@ TORCH_FREE = [
     "history",
     "judge",
     "logger",
+    "logs",
     "protocols",
     "records",
     "reports",
@@ -33,12 +34,16 @@ TORCH_FREE = [
     "sinks",
     "stats.arrays",
     "steps",
+    "testing",
 ]
 
 
 def modules_after(statement: str) -> set[str]:
     """The top-level modules that a fresh interpreter holds after `statement`."""
-    program = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    program = (
+        "import sys, atexit; atexit.register(lambda: print(*{name.partition('.')[0] for name in sys.modules})); "
+        + statement
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
 
@@ -46,6 +51,49 @@ def modules_after(statement: str) -> set[str]:
 def test_importing_it_imports_nothing_heavy() -> None:
     heavy = {"torch", "numpy", "plotly", "rich", "typer", "psutil"}
     assert not heavy & modules_after("import seismograd; dir(seismograd)")
+
+
+FRAMEWORKS = {"accelerate", "diffusers", "ignite", "lightning", "peft", "pytorch_lightning", "transformers"}
+OPTIONAL = FRAMEWORKS | {
+    "IPython",
+    "mcp",
+    "mkdocs",
+    "mlflow",
+    "opentelemetry",
+    "prometheus_client",
+    "psycopg",
+    "tensorboard",
+    "trackio",
+    "wandb",
+}
+BRINGS = {  # what a framework imports by itself
+    "lightning": {"lightning", "transformers"},
+    "transformers": {"transformers", "accelerate", "peft"},
+    "accelerate": {"accelerate"},
+    "ignite": set(),
+    "diffusion.debugger": set(),
+    "watching": set(),
+}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import seismograd; dir(seismograd)",
+        "import seismograd.cli; sys.argv[1:] = ['--version']; seismograd.cli.main()",
+        "import seismograd; [getattr(seismograd, n) for n in seismograd.__all__]",
+        "from seismograd.sinks import JSONLines, MLflow, OpenTelemetry, Prometheus, TensorBoard, Trackio, WandB",
+        "import seismograd.logs, seismograd.testing, seismograd.testing.plugin, seismograd.mcp_server",
+    ],
+    ids=["package", "version", "names", "sinks", "others"],
+)
+def test_no_optional_package_is_imported_before_it_is_used(statement: str) -> None:
+    assert not OPTIONAL & modules_after(statement)
+
+
+@pytest.mark.parametrize("module", BRINGS)
+def test_the_module_of_a_framework_imports_no_other(module: str) -> None:
+    assert OPTIONAL & modules_after(f"import seismograd.integrations.{module}") <= BRINGS[module]
 
 
 @pytest.mark.parametrize("module", TORCH_FREE)

@@ -14,6 +14,7 @@ _HOME = {
     "AsyncTrainingLogger": "async_logger",
     "DebugLevel": "records",
     "DebugMode": "debugger.modes",
+    "DiffusionModelDebugger": "integrations.diffusion.debugger",
     "EarlyStopping": "history",
     "ErrorCategory": "errors",
     "ErrorHandlingDebuggingSystem": "errors",
@@ -28,6 +29,7 @@ _HOME = {
     "PyTorchOptimizer": "optimize.tuning.training_loops",
     "Reading": "records",
     "Run": "store.run",
+    "SeismogradWarning": "complaints",
     "Severity": "records",
     "StepProfiler": "steps",
     "TensorStats": "records",
@@ -52,6 +54,7 @@ _HOME = {
     "optimize_model": "optimize.decorating",
     "plot_gradients": "reports.figures",
     "preflight": "preflight",
+    "read_log": "logs",
     "recovery_strategy": "recovery.errors",
     "register_anomaly_hook": "steps",
     "register_recovery": "recovery.errors",
@@ -71,6 +74,7 @@ __all__ = [
     "AsyncTrainingLogger",
     "DebugLevel",
     "DebugMode",
+    "DiffusionModelDebugger",
     "EarlyStopping",
     "ErrorCategory",
     "ErrorHandlingDebuggingSystem",
@@ -85,6 +89,7 @@ __all__ = [
     "PyTorchOptimizer",
     "Reading",
     "Run",
+    "SeismogradWarning",
     "Severity",
     "StepProfiler",
     "TensorStats",
@@ -110,6 +115,7 @@ __all__ = [
     "optimize_model",
     "plot_gradients",
     "preflight",
+    "read_log",
     "recovery_strategy",
     "register_anomaly_hook",
     "register_recovery",
@@ -125,6 +131,7 @@ __all__ = [
 if TYPE_CHECKING:
     from seismograd.activations import ActivationMonitor, ActivationStats, detect_dead_neurons
     from seismograd.async_logger import AsyncTrainingLogger
+    from seismograd.complaints import SeismogradWarning
     from seismograd.debugger.desk import PyTorchDebugger
     from seismograd.debugger.modes import DebugMode
     from seismograd.debugger.sessions import (
@@ -136,8 +143,10 @@ if TYPE_CHECKING:
     from seismograd.errors import ErrorCategory, ErrorHandlingDebuggingSystem, ErrorSeverity
     from seismograd.guard import InputGuard, detect_model_anomalies, monitor_resources, validate_model_input
     from seismograd.history import EarlyStopping, TrainingHistory
+    from seismograd.integrations.diffusion.debugger import DiffusionModelDebugger
     from seismograd.learning_rate import LearningRateFinder
     from seismograd.logger import LogLevel, TrainingLogger, TrainingPhase, create_training_logger
+    from seismograd.logs.read import read_log
     from seismograd.optimize.decorating import optimize_model
     from seismograd.optimize.modes import OptimizationMode
     from seismograd.optimize.trainer import create_enhanced_training_optimizer

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from seismograd.detectors.running import Window
@@ -19,6 +18,7 @@ from seismograd.probes.learning_rates import LearningRates
 from seismograd.probes.memory import Memory
 from seismograd.probes.pack import Fetch, Pack, Values
 from seismograd.probes.parameters import Parameters, Updates
+from seismograd.probes.shares import Share, loss_of
 from seismograd.probes.timing import Timing
 from seismograd.probes.watched import Roster, Watched
 from seismograd.protocols import Probe
@@ -51,11 +51,15 @@ class Moment:
     """A parameter, its gradient and that one's version: tells whether gradients were changed since."""
     closed: bool = False
     marks: set[str] = field(default_factory=set)
+    shares: list[Share | None] = field(default_factory=list)
+    """Which share of the step's loss each of these is."""
+    divides_by: int | None = None
+    """The number of batches that this loop divides its losses by, once it is known."""
 
     def loss(self) -> Tensor | None:
-        if len(self.losses) < 2:
-            return self.losses[0] if self.losses else None
-        return torch.stack([loss.float() for loss in self.losses]).mean()
+        if len(self.shares) != len(self.losses):  # told by hand
+            self.shares = [None] * len(self.losses)
+        return loss_of(self.losses, self.shares, self.divides_by) if self.losses else None
 
     def untouched(self) -> bool:
         """Whether the gradients are still as they were."""
@@ -125,6 +129,8 @@ class Reader:
         self.last_sound: Reading | None = None
         """The last reading in which everything was finite."""
         self.logged: dict[str, float | Tensor] = {}
+        self.surroundings: Mapping[str, Any] = {}
+        """What is known of the framework that the loop belongs to."""
 
     # -- gradients, while they are fresh -------------------------------------------------------------------------
 
@@ -292,6 +298,8 @@ class Reader:
         if "nonfinite" in reading.tensors or "nonfinite_parameter" in reading.tensors:
             self._broken += 1
         if is_broken(reading):
+            if self.surroundings:
+                reading = replace(reading, facts={**reading.facts, "surroundings": self.surroundings})
             reading = self._investigated(reading)
         elif "grad/norm" in reading.plain().scalars:
             self.last_sound, self._sound = reading, True

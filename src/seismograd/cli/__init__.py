@@ -13,14 +13,14 @@ from typing import Annotated
 import typer
 
 import seismograd
-from seismograd.cli import benching, pruning, recorded, replaying, running, serving
+from seismograd.cli import asking, benching, doctoring, pruning, reading, recorded, replaying, running, serving
+from seismograd.cli.completing import demos_known, findings_known
 from seismograd.cli.mistakes import stop, writable
 from seismograd.cli.stores import AsJson, say_json
 
 app = typer.Typer(
     name="seismograd",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -62,15 +62,21 @@ app.command()(recorded.show)
 app.command()(recorded.diagnose)
 app.command()(recorded.html)
 app.command()(recorded.diff)
+app.command()(reading.read)
 app.command()(replaying.replay)
 app.command()(benching.bench)
 app.command()(pruning.prune)
 app.command()(serving.ui)
+app.command()(asking.mcp)
+app.command()(doctoring.doctor)
 
 
 @app.command()
 def demo(
-    name: Annotated[str | None, typer.Argument(help="Which one; the first if left out.", show_default=False)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Which one; the first if left out.", show_default=False, autocompletion=demos_known),
+    ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the demos and exit.")] = False,
     report: Annotated[Path | None, typer.Option(help="Write the report, as JSON, to this file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report page to this file.")] = None,
@@ -92,7 +98,10 @@ def demo(
 @app.command()
 def explain(
     finding: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="The finding's id, as printed.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[ID]", help="The finding's id, as printed.", show_default=False, autocompletion=findings_known
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -11,6 +11,7 @@ from typing import NoReturn
 import typer
 
 import seismograd
+from seismograd.records import WITHOUT_DETECTOR
 
 
 def stop(problem: str, given: str = "", known: Iterable[str] = (), hint: str = "") -> NoReturn:
@@ -47,13 +48,19 @@ def store_named(store: str | None) -> str | None:
 
 
 def known_ids(given: Iterable[str]) -> tuple[str, ...]:
-    """The ids among those given. They are the names of the detectors' files, which need not be imported for that."""
-    home = Path(seismograd.__file__).parent / "detectors"
-    known = {path.stem.replace("_", "-") for path in home.glob("*/*.py")} | {"blind-probe"}
+    """The ids among those given; no detector is imported for that."""
+    known = all_ids()
     ids = [word.strip() for words in given for word in words.split(",") if word.strip()]
     for wrong in [word for word in ids if word not in known]:
         warn(f"--ignore {wrong} names no finding", wrong, known)
     return tuple(word for word in ids if word in known)
+
+
+def all_ids() -> set[str]:
+    """Every finding's id: the names of the files that hold a detector."""
+    home = Path(seismograd.__file__).parent / "detectors"
+    files = [path for path in home.glob("*/*.py") if "id: ClassVar[str]" in path.read_text(encoding="utf-8")]
+    return {path.stem.replace("_", "-") for path in files} | {*WITHOUT_DETECTOR}
 
 
 def _meant(given: str, known: Iterable[str]) -> str:

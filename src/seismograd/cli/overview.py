@@ -18,7 +18,7 @@ from seismograd.cli.stores import seconds_of, state_of
 from seismograd.records import Finding, Severity
 from seismograd.reports.plots import Line, Plot
 from seismograd.reports.terminal import render_finding
-from seismograd.reports.words import many
+from seismograd.reports.words import SHORT, many
 from seismograd.sinks.curve import ASCII, BLOCKS, Curve, sparkline
 
 if TYPE_CHECKING:
@@ -213,7 +213,12 @@ def print_run(run: Run, console: Console, there: str = "") -> None:
     for plot in _plots(run):
         console.print()
         console.print(plot)
-    for lines in (_phases(report.get("performance") or {}), _memory(run), _environment(run), _captures(run)):
+    for lines in (
+        _phases(report.get("performance") or {}, seconds_of(run) < SHORT),
+        _memory(run),
+        _environment(run),
+        _captures(run),
+    ):
         if lines:
             console.print()
             for line in lines:
@@ -274,7 +279,7 @@ def _title(run: Run, series: Series) -> str:
     return told + (f", {bad:,} not finite" if bad else "")
 
 
-def _phases(performance: Mapping[str, Any]) -> list[Text]:
+def _phases(performance: Mapping[str, Any], short: bool) -> list[Text]:
     """Where the time of a step went, as bars."""
     seconds = {name: float(value) for name, value in (performance.get("seconds") or {}).items() if value}
     whole = sum(seconds.values())
@@ -288,6 +293,8 @@ def _phases(performance: Mapping[str, Any]) -> list[Text]:
         if value >= 0.005 * whole:
             bar = "#" * max(1, round(30 * value / whole))
             lines.append(Text.assemble(f"  {name:12} {value / whole:4.0%} {duration(value):>8}  ", (bar, "blue")))
+    if short and seconds.get("watch", 0.0) > 0.05 * whole:
+        lines.append(Text("  a short run: the watch's first two seconds are not counted against its budget"))
     return lines
 
 

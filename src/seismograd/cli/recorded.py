@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seismograd.cli.completing import runs_known
 from seismograd.cli.mistakes import known_ids, stop, writable
 from seismograd.cli.running import Grave
-from seismograd.cli.stores import AsJson, Where, Which, opened, say_json, state_of, terminal, waiting
+from seismograd.cli.stores import AsJson, Ignored, Where, Which, opened, say_json, state_of, terminal, waiting
 from seismograd.records import Finding, Severity
 
 if TYPE_CHECKING:
@@ -123,12 +124,7 @@ def diagnose(
     again: Annotated[
         bool, typer.Option("--again", help="Judge the readings anew, with the limits that pyproject.toml has now.")
     ] = False,
-    ignore: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID", help="A finding that is not to be reported; again for more, or a,b.", show_default=False
-        ),
-    ] = None,
+    ignore: Ignored = None,
     fail_on: Annotated[
         Grave | None,
         typer.Option(help="Exit with 3 if something as severe was found.", show_default=False),
@@ -153,7 +149,7 @@ def diagnose(
     if as_json:
         say_json({**report, **({} if verdict is None else {"again": _again(verdict)})})
     else:
-        _print_verdict(report, findings, verdict, terminal())
+        print_verdict(report, findings, verdict, terminal())
     worst = max((finding.severity.weight for finding in findings), default=-1)
     if fail_on is not None and worst >= Severity(fail_on.value).weight:
         raise typer.Exit(FAILED)
@@ -186,9 +182,10 @@ def _again(verdict: Verdict) -> dict[str, Any]:
     return {name: told[name] for name in ("spans", "whole", "unrecorded", "kept", "gone", "new", "notes")}
 
 
-def _print_verdict(
+def print_verdict(
     report: dict[str, Any], findings: Sequence[Finding], verdict: Verdict | None, console: Console
 ) -> None:
+    """The verdict in full, and what the judge who looked again has to say."""
     from rich.text import Text
 
     from seismograd.reports.terminal import render_finding, render_verdict
@@ -252,8 +249,13 @@ def html(
 
 
 def diff(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run: its id, how it begins, its name, or last.")],
-    other: Annotated[str, typer.Argument(metavar="RUN", help="The other one.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run: its id, how it begins, its name, or last.", autocompletion=runs_known
+        ),
+    ],
+    other: Annotated[str, typer.Argument(metavar="RUN", help="The other one.", autocompletion=runs_known)],
     rtol: Annotated[
         float, typer.Option(min=0.0, metavar="SHARE", help="What differs by no more, relative to its size, is equal.")
     ] = 1e-5,

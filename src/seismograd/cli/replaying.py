@@ -14,6 +14,7 @@ from seismograd import folders
 from seismograd.cli.mistakes import stop
 from seismograd.cli.named import called, named
 from seismograd.cli.stores import Where, terminal
+from seismograd.places import written
 from seismograd.records import Finding, strict
 
 if TYPE_CHECKING:
@@ -131,14 +132,18 @@ def _finding(capture: Capture, replayed: Replayed) -> Finding | None:
 
 def _verdict(capture: Capture, replayed: Replayed) -> str:
     """In a sentence, how it went."""
+    from seismograd.replay.investigation import FINITE
+
     stored = capture.origin.where
-    place = f"{stored.file}:{stored.line}" if stored.file else stored.module or "elsewhere"
+    place = written(stored.file, stored.line) if stored.file else stored.module or "elsewhere"
     if replayed.same:
         return "the same origin as in the run"
     if _was_sound(capture) and not replayed.found:
         return "everything is finite, as in the run"
     if replayed.outside and replayed.origin.phase != "input":
         return "the model itself is clean: what went bad in the run was outside of it, and cannot be run again"
+    if not replayed.found and capture.origin.phase and replayed.origin.note == FINITE:
+        return f"everything is finite now: what went bad in the run ({place}) is mended, or not in what was saved"
     if not replayed.found:
         return f"not reproduced: {replayed.origin.note or 'everything was finite this time'}"
     return f"another origin than in the run, where it was {place}" if capture.origin.phase else "found only now"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
+from seismograd.cli.completing import ignored_known
 from seismograd.cli.mistakes import known_ids, stop, store_named, writable
 from seismograd.records import DebugLevel, Severity
 
@@ -71,6 +72,7 @@ def run(
             metavar="ID",
             help="A finding that is not to be reported; again for more, or a,b.",
             show_default=False,
+            autocompletion=ignored_known,
         ),
     ] = None,
     report: Annotated[
@@ -157,6 +159,16 @@ def run(
         Severity | None,
         typer.Option(envvar="SEISMOGRAD_NOTIFY_ON", help="How severe they have to be.", show_default="warning"),
     ] = None,
+    sink: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="SEISMOGRAD_SINK",
+            metavar="NAME[:WHERE]",
+            help="Where readings and findings go besides the terminal: tensorboard:FOLDER, mlflow, wandb, trackio, "
+            "prometheus:PORT, otel:URL, jsonl:FILE, logging; again for more.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Annotated[
         bool,
         typer.Option(
@@ -216,6 +228,7 @@ def run(
         name=name,
         notify=tuple(notify or ()),
         notify_on=None if notify_on is None else notify_on.value,
+        sinks=_known_sinks(sink or config.sinks, f"{config.path}: sinks" if not sink else "--sink"),
         config=config,
     )
     then.append(partial(start, what, options))
@@ -234,6 +247,21 @@ def _check_store(store: str | None, configured: str | bool | None) -> None:
             limit_of()
     except (ValueError, TypeError) as error:
         stop(str(error))
+
+
+def _known_sinks(given: Iterable[str], told: str) -> tuple[str, ...]:
+    """The sinks, with whole paths; what is wrong with them, or missing, is said before the script starts."""
+    if not given:
+        return ()
+    from seismograd.sinks.named import settled
+
+    found = []
+    for each in given:
+        try:
+            found.append(settled(each))
+        except (ValueError, ModuleNotFoundError) as error:
+            stop(f"{told}: {error}")
+    return tuple(found)
 
 
 def _check_receiver(receiver: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seismograd.cli import completing
 from seismograd.cli.mistakes import stop, store_named, warn
 from seismograd.records import strict
 
@@ -30,7 +31,21 @@ Where = Annotated[
         show_default="SEISMOGRAD_STORE, pyproject.toml, SEISMOGRAD_HOME or .seismograd",
     ),
 ]
-Which = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, how it begins, its name, or last.")]
+Which = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="The run's id, how it begins, its name, or last.", autocompletion=completing.runs_known
+    ),
+]
+Ignored = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ID",
+        help="A finding that is not to be reported; again for more, or a,b.",
+        show_default=False,
+        autocompletion=completing.ignored_known,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 _PIPE = 120

@@ -369,6 +369,10 @@ class Scout:
         if (loop := self._loop()) is not None:
             loop.failed(error)
 
+    def evaluated(self, model: Any, loss: float) -> None:
+        if (loop := self._loop()) is not None:
+            loop.evaluated(model, loss)
+
     def happens(self, what: str, *args: Any) -> None:
         if (loop := self._loop()) is not None:
             loop.happens(what, *args)
@@ -557,6 +561,7 @@ class Scout:
         if recorder is not None:
             recorder.on = True
         loop = training.loop or training.open(recorder)
+        patches.watch_frameworks()
         self._active[get_ident()] = training
         self._mind(training, training.optimizers)
         if (source := self._source.pop(get_ident(), None)) is not None:

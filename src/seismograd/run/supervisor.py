@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from seismograd.config import Config
+from seismograd.masking import without_secrets
 from seismograd.places import INSTALLED
 from seismograd.records import DebugLevel, Finding, Reading, Severity, rank
 from seismograd.run import script as scripts
@@ -52,6 +53,8 @@ class Options:
     name: str | None = None
     notify: tuple[str, ...] = ()
     notify_on: str | None = None
+    sinks: tuple[str, ...] = ()
+    """Names of sinks besides the terminal."""
     config: Config = field(default_factory=Config)
 
 
@@ -113,17 +116,30 @@ class Supervisor:
             budget=options.budget,
             ignore=options.ignore,
             name=self._name,
-            sinks=sinks + self._notifiers(),
+            sinks=[*sinks, *(named := self._named_sinks()), *self._notifiers()],
             store=options.store,
             notify=False,
             config=options.config,
         )
+        if named:
+            debugger.close_at_exit()  # before the trackers' own exit functions
         debugger.complain = self._say
         debugger.passes_on = _is_the_scripts
         debugger.replays = options.replay
         debugger.errands.stop = self.want_stop
         debugger.saves_steps = debugger.saves_steps and options.capture
         return debugger
+
+    def _named_sinks(self) -> list[Any]:
+        from seismograd.sinks.named import sink_named
+
+        made = []
+        for name in self._options.sinks or self._options.config.sinks:
+            try:
+                made.append(sink_named(name))
+            except Exception as error:
+                self._failed(f"the sink {without_secrets(name)}", error)
+        return made
 
     def _notifiers(self) -> list[Any]:
         options, config = self._options, self._options.config

@@ -13,6 +13,7 @@ from starlette.responses import Response
 import seismograd
 from seismograd.server.problems import among
 from seismograd.server.runs import Stored
+from seismograd.sinks.metric_names import FINDINGS, OVERHEAD, SEVERITIES, STATUS, STEPS, metric_of, status_number
 from seismograd.store import Run
 
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -20,7 +21,6 @@ MOST = 200
 """So many live runs are told of one by one."""
 RECENT = 1000
 """Steps back in which the last value of a scalar is looked for."""
-SEVERITIES = ("info", "warning", "critical")
 _TOLD = re.compile(r"(loss|val_loss|grad/norm|lr)(/.+)?", re.DOTALL)
 """The scalars that are told of. None of a name of the user's own is, which may hold what no metric can be called."""
 
@@ -52,18 +52,16 @@ def metrics(request: Request, shelf: Stored) -> Response:
 
 def _tell(told: Told, run: Run, findings: Mapping[str, int]) -> None:
     own = {"run": run.id, "name": run.name}
-    told.add("run_steps_total", "counter", "Steps of a live run.", run.steps, own)
-    status = ("healthy", "warning", "critical", "crashed").index(run.status)
-    told.add("run_status", "gauge", "0 healthy, 1 warning, 2 critical, 3 crashed.", status, own)
+    _add(told, STEPS, run.steps, own, "counter")
+    _add(told, STATUS, status_number(run.status), own)
     measured = (run.state.get("overhead") or {}).get("measured")
     if measured is not None:
-        told.add("run_overhead_ratio", "gauge", "The share of the time that watching takes.", measured, own)
+        _add(told, OVERHEAD, measured, own)
     thinned = run.state.get("thinned") or 0
     told.add("run_dropped_readings_total", "counter", "Readings that were not recorded.", thinned, own)
     told.add("run_stored_bytes", "gauge", "Bytes in the store, about.", run.bytes, own)
     for severity in SEVERITIES:
-        labels = {**own, "severity": severity}
-        told.add("run_findings", "gauge", "Findings of a live run.", findings.get(severity, 0), labels)
+        _add(told, FINDINGS, findings.get(severity, 0), {**own, "severity": severity})
     for rank in run.ranks:
         _tell_values(told, run, rank, {**own, "rank": str(rank)})
 
@@ -72,15 +70,12 @@ def _tell_values(told: Told, run: Run, rank: int, own: Mapping[str, str]) -> Non
     names = run.names(rank)
     wanted = [name for name in names if _TOLD.fullmatch(name)]
     for name, curve in run.series(wanted[:50], start=max(0, run.steps - RECENT), points=1, rank=rank).items():
-        value = float(curve.last[-1])
-        head, _, tail = name.partition("/")
-        if head == "lr":
-            told.add("run_learning_rate", "gauge", "The last learning rate.", value, {**own, "group": tail})
-        elif head == "grad":
-            labels = {**own, "series": tail.partition("/")[2]}
-            told.add("run_gradient_norm", "gauge", "The last norm of all gradients.", value, labels)
-        else:
-            told.add(f"run_{head}", "gauge", "The last one.", value, {**own, "series": tail})
+        metric = metric_of(name)
+        told.add(metric.name, "gauge", metric.told, float(curve.last[-1]), {**own, **metric.labels})
+
+
+def _add(told: Told, what: tuple[str, str], value: Any, labels: Mapping[str, str], kind: str = "gauge") -> None:
+    told.add(what[0], kind, what[1], value, labels)
 
 
 class Told:

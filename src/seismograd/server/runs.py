@@ -53,7 +53,7 @@ def listed(
 ) -> Response:
     """A part of the list; `total` is how many there are that fit."""
     if text or status or state:
-        fitting = [run for run in shelf.runs() if _fits(run, text.casefold(), status, state)]
+        fitting = [run for run in shelf.runs() if telling.fits(run, text, status, state)]
         total, wanted = len(fitting), fitting[offset : offset + limit]
     else:
         total, wanted = shelf.count(), shelf.runs(limit, offset)
@@ -61,11 +61,6 @@ def listed(
     sparks: Sparks = request.app.state.sparks
     told = [{**telling.row_of(run, counts.get(run.id, {})), "spark": sparks.of(run)} for run in wanted]
     return Answer({"runs": told, "total": total, "limit": limit, "offset": offset})
-
-
-def _fits(run: Run, text: str, status: str, state: str) -> bool:
-    named = text in run.name.casefold() or text in run.id
-    return named and status in ("", run.status) and state in ("", telling.state_of(run))
 
 
 @router.get("/api/runs/{run}", response_model=models.RunDetail, responses=among(404), summary="One run")
@@ -93,13 +88,18 @@ def _every(lists: Any) -> list[str]:
 )
 def forgotten(run: Id, shelf: Stored) -> Response:
     """Takes the whole id. Its captures on disk stay."""
+    forget(shelf, run)
+    return Response(status_code=204)
+
+
+def forget(shelf: Shelf, run: str) -> None:
+    """Forgets a run that is over, by its whole id."""
     there = shelf.run(run)
     if there.id != run:
         raise NoRunError(f"there is no run {run!r}: to forget one its whole id is needed ({there.id}?)")
     if there.live:
         raise RefusedError(409, "still-live", f"the run {run} is live", "ask it to stop first")
     shelf.open().delete(run)
-    return Response(status_code=204)
 
 
 @router.get("/api/runs/{run}/series", response_model=models.Curves, responses=among(404), summary="Scalars over steps")

@@ -14,10 +14,11 @@ from seismograd.store.store import place
 
 
 class Shelf:
-    """Opens the store when it is first asked for something."""
+    """Opens the store when it is first asked for something; `read_only`, so that nothing can change it."""
 
-    def __init__(self, where: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, where: str | os.PathLike[str] | None = None, *, read_only: bool = False) -> None:
         self._where = place(where)
+        self._read_only = read_only
         self._url = url_of(self._where)
         self.shown = shown(self._url)
         self._lock = threading.Lock()
@@ -43,7 +44,7 @@ class Shelf:
             if file != self._opened:  # another one lies in its place
                 self._forget()
             if self._store is None:
-                self._store, self._opened = open_store(self._where), file
+                self._store, self._opened = open_store(self._where, read_only=self._read_only), file
             return self._store
 
     def runs(self, limit: int | None = None, offset: int = 0) -> list[Run]:

@@ -23,6 +23,12 @@ def state_of(run: Run) -> str:
     return "ended" if run.ended is not None else "live" if run.live else "lost"
 
 
+def fits(run: Run, text: str, status: str, state: str) -> bool:
+    """Whether the text is part of its name or id, and it is as wanted; what is empty does not matter."""
+    named = text.casefold() in run.name.casefold() or text.casefold() in run.id
+    return named and status in ("", run.status) and state in ("", state_of(run))
+
+
 def row_of(run: Run, findings: Mapping[str, int]) -> dict[str, Any]:
     """A run as it is listed; `findings` is how many there are of each severity."""
     overhead = run.state.get("overhead") or {}
