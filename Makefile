@@ -1,7 +1,7 @@
 # Every target sets up what it needs. `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test thorough check bench format docs clean chromium
+.PHONY: help demo test thorough check bench format docs docs-serve findings clean chromium
 
 BIN := .venv/bin
 # The first interpreter that is new enough; looked for only when .venv has to be made.
@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv/.base ## watch two sick training loops, name their faults (a NaN, a leak), write demo-report.json and demo.html
 	$(BIN)/seismograd demo --report demo-report.json --html demo.html
@@ -42,12 +42,18 @@ format: .venv/.dev ## let ruff format and mend the code
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-docs: .venv/.base ## make docs/findings.md again from the detectors
+docs: .venv/.docs findings ## build the site into site/, with strict links and without the network: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: .venv/.docs findings ## show the site at http://127.0.0.1:8000 while you write
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+findings: .venv/.base ## make docs/findings.md and docs/findings/ again from the detectors
 	$(BIN)/python docs/make_findings.py
 
 clean: ## remove .venv and everything else that was made here
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf benchmarks/results demo-report.json demo.html .seismograd
+	rm -rf benchmarks/results site demo-report.json demo.html .seismograd
 	find src tests benchmarks docs examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The tests of the pages look at them in a real browser.
@@ -69,6 +75,11 @@ chromium:
 .venv/.dev: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing what is needed to test; torch is large, the first time takes a while" >&2
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch .venv/.base .venv/.docs $@
+
+.venv/.docs: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing what is needed to build the docs; torch is large, the first time takes a while" >&2
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	@touch .venv/.base $@
 
 .venv/.bench: pyproject.toml constraints.txt | .venv/bin/python

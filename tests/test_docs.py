@@ -1,4 +1,4 @@
-"""The documents say what the code does: their Python blocks run, and the page of findings is up to date."""
+"""The documents say what the code does: their Python blocks run, and the generated pages are up to date."""
 
 from __future__ import annotations
 
@@ -9,19 +9,31 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-BLOCKS = [
-    pytest.param(block[1], id=f"{path.name}:{path.read_text()[: block.start()].count(chr(10)) + 1}")
-    for path in DOCUMENTS
-    for block in BLOCK.finditer(path.read_text(encoding="utf-8"))
-]
+import seismograd
+import seismograd.sinks
+import seismograd.testing
+
+from .documents import DOCUMENTS, FENCE, ROOT, fences, name_of
+
+ONE_PROGRAM = re.compile(r"^<!-- one program -->$", re.MULTILINE)
+"""On a page whose Python blocks go on from each other."""
+MOST_NOT_RUN = 12
+
+
+def programs() -> Iterator[Any]:
+    """What is run: each Python block, or all of a page together where the page says so."""
+    for path in DOCUMENTS:
+        found = [(line, text) for line, language, text, left in fences(path) if language == "python" and not left]
+        if found and ONE_PROGRAM.search(path.read_text(encoding="utf-8")):
+            found = [(found[0][0], "\n".join(text for _, text in found))]
+        for line, text in found:
+            yield pytest.param(text, id=f"{name_of(path)}:{line}")
 
 
 def names_a_reader_has() -> dict[str, Any]:
@@ -40,10 +52,31 @@ def names_a_reader_has() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("source", BLOCKS)
-def test_a_python_block_runs(source: str, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated.*")  # of what the frameworks import
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.*")
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*")
+@pytest.mark.filterwarnings("ignore:The number of training batches.*")
+@pytest.mark.parametrize("source", list(programs()))
+def test_a_python_block_runs(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SEISMOGRAD_STORE")  # runs are recorded, as a reader's are
     with contextlib.chdir(tmp_path), contextlib.redirect_stdout(io.StringIO()):
         exec(compile(source, "<block>", "exec"), names_a_reader_has())
+
+
+def test_every_python_block_is_seen_and_few_are_left_out() -> None:
+    odd, left_out = [], []
+    for path in DOCUMENTS:
+        for line, language, text, left in fences(path):
+            place = f"{name_of(path)}:{line}"
+            if re.match(r"py|ipython", language) and language != "python":
+                odd.append(f"{place}: ```{language}: write ```python, or why not in a comment before it")
+            if language == "python" and left:
+                left_out.append(place)
+            assert left or language or "import seismograd as sg" not in text, (
+                f"{place}: a Python block without its name"
+            )
+    assert not odd
+    assert len(left_out) <= MOST_NOT_RUN, left_out
 
 
 def test_the_finding_in_the_readme_is_the_one_that_the_demo_prints() -> None:
@@ -61,13 +94,29 @@ def without_numbers(text: str) -> str:
     return " ".join(re.sub(r"[\d.,%]*\d[\d.,%]*", "0", text).split())
 
 
-def test_the_page_of_findings_is_up_to_date() -> None:
-    made = runpy.run_path(str(ROOT / "docs" / "make_findings.py"))["document"]()
-    kept = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
-    assert kept == made, "run: make docs"
+def test_the_pages_of_findings_are_up_to_date() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_findings.py"))["documents"]()
+    kept = {
+        path.relative_to(ROOT / "docs").as_posix(): path.read_text(encoding="utf-8")
+        for path in (ROOT / "docs" / "findings.md", *(ROOT / "docs" / "findings").glob("*.md"))
+    }
+    assert kept == made, "run: make findings"
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_public_name_is_in_the_reference() -> None:
+    shown = {
+        line.removeprefix("::: ").strip().rpartition(".")[2]
+        for path in (ROOT / "docs" / "api").glob("*.md")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.startswith("::: ")
+    }
+    public = {*seismograd.__all__, *seismograd.sinks.__all__, *seismograd.testing.__all__}
+    missing = public - {"__version__"} - shown
+    assert not missing, "put a line `::: seismograd.NAME` for each into a page of docs/api"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_links_to_files_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8")):
-        assert "://" in target or (path.parent / target).exists(), target
+    text = FENCE.sub("", path.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        assert "://" in target or target.startswith("mailto:") or (path.parent / target).exists(), target

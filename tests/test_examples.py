@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from seismograd import runs
 
 ROOT = Path(__file__).parents[1]
 HEALTHY = sorted(path.stem for path in ROOT.glob("examples/healthy/*.py"))
@@ -52,3 +55,62 @@ def test_a_healthy_loop_is_left_alone(name: str, tmp_path: Path) -> None:
     report, said = diagnose(name, tmp_path)
     assert report["run"]["status"] == "healthy", said  # type: ignore[index]
     assert "seismograd: healthy after" in said
+
+
+def run_example(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "SEISMOGRAD_STORE": ""}
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def test_the_plain_example_has_a_before_a_during_and_an_after(tmp_path: Path) -> None:
+    done = run_example(tmp_path, str(ROOT / "examples/plain/train.py"))
+    assert done.returncode == 0, done.stderr
+    assert "preflight: healthy" in done.stdout
+    assert done.stdout.endswith("plain healthy []\n")
+    (run,) = runs(tmp_path / "runs")
+    assert (run.name, run.status, run.steps) == ("plain", "healthy", 96)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verdict"), [([], "healthy []"), (["1e6"], "critical ['NONFINITE_LOSS', 'LOSS_EXPLOSION']")]
+)
+def test_the_numpy_example_is_judged_without_torch(arguments: list[str], verdict: str, tmp_path: Path) -> None:
+    example = str(ROOT / "examples/numpy/train.py")
+    program = (
+        f"import runpy, sys; sys.argv[1:] = {arguments}; runpy.run_path({example!r}); assert 'torch' not in sys.modules"
+    )
+    done = run_example(tmp_path, "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert verdict in done.stdout
+
+
+@pytest.mark.slow
+def test_the_ranks_of_the_ddp_example_are_watched_and_are_one_run(tmp_path: Path) -> None:
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = run_example(tmp_path, *launch, str(ROOT / "examples/ddp/train.py"))
+    assert done.returncode == 0, done.stderr
+    assert {line.partition(", loss")[0] for line in done.stdout.splitlines()} == {
+        "rank 0: healthy, 40 steps",
+        "rank 1: healthy, 40 steps",
+    }
+    (run,) = runs(tmp_path / "runs")
+    assert (run.name, run.ranks) == ("ddp", [0, 1])
+    losses = [run.series("loss", rank=rank)["loss"].mean.tolist() for rank in run.ranks]
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.slow
+def test_the_diffusers_example_is_healthy_under_run(tmp_path: Path) -> None:
+    options = ["--report", "report.json", "--quiet"]
+    done = run_example(tmp_path, "-m", "seismograd", "run", *options, str(ROOT / "examples/diffusers/train.py"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["run"]["status"], report["run"]["steps"]) == ("healthy", 50), done.stderr

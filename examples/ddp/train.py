@@ -1,0 +1,36 @@
+"""Two processes that train one model together, each of them watched.
+
+    torchrun --nproc-per-node 2 examples/ddp/train.py
+
+Every rank reads its own steps and its own loss; the gradients are those after they were averaged, alike on all ranks.
+Only the first one speaks on the terminal; in the record they are one run. Nothing is sent between the processes for
+the sake of the watch.
+"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import seismograd as sg
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+torch.manual_seed(0)
+rule = torch.randn(16, 3)
+model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 3)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+torch.manual_seed(1 + rank)  # each rank has data of its own
+with sg.watch(model, optimizer, name="ddp", store="runs", sinks=None if rank == 0 else []) as watch:
+    for _ in range(40):
+        inputs = torch.randn(32, 16)
+        labels = (inputs @ rule).argmax(dim=1)
+        loss = nn.functional.cross_entropy(model(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+print(f"rank {rank}: {watch.status}, {watch.report()['run']['steps']} steps, loss {loss.item():.3f}", flush=True)
+dist.destroy_process_group()
