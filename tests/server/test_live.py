@@ -96,10 +96,14 @@ class Running:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def stop(self) -> None:
+    def end(self) -> None:
+        """Ends the server; the client stays, for those who still read what was sent."""
         self.server.should_exit = True
         self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
+
+    def stop(self) -> None:
+        self.end()
         self.client.close()
 
 
@@ -321,9 +325,10 @@ def test_the_end_of_the_server_ends_all_streams(store: Path, live: Writer) -> No
     for thread in threads:
         thread.start()
     running.wait_for(lambda: running.streams == 5)
-    running.stop()
+    running.end()
     for thread in threads:
         thread.join(PATIENCE)
+    running.stop()
     assert ended == [True] * 5, "each ended as a stream ends, not as one that is cut off"
 
 
