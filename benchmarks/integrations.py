@@ -3,6 +3,7 @@
     python benchmarks/integrations.py --quick
     python benchmarks/integrations.py --only transformers --level advanced
 
+Time is the processor's, of all threads of the process: on a busy machine the clock on the wall says more of the others.
 A framework is a function in `FRAMEWORKS`: it trains for so many steps and calls `turn(model, optimizer)` after each.
 """
 
@@ -14,7 +15,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -126,13 +127,13 @@ class Turns:
         self.watch: Any = None
         self._paused: Any = None
         self._around: Any = contextlib.nullcontext()
-        self._count, self._began = 0, perf_counter()
+        self._count, self._began = 0, process_time()
 
     def __call__(self, model: nn.Module, optimizer: Any) -> None:
         self._count += 1
         if self._count % self.block:
             return
-        self.times.append((perf_counter() - self._began) / self.block)
+        self.times.append((process_time() - self._began) / self.block)
         if self.watch is None:
             self.watch = sg.watch(model, optimizer, level=self.level, store=False, sinks=[Memory(100)])
             self._paused = Paused(self.watch)
@@ -143,7 +144,7 @@ class Turns:
             self.watch.governor.drain()
         self._around = self._paused() if blocks % 2 else contextlib.nullcontext()
         self._around.__enter__()
-        self._began = perf_counter()
+        self._began = process_time()
 
     def close(self) -> None:
         self._around.__exit__(None, None, None)

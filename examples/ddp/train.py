@@ -33,4 +33,5 @@ with sg.watch(model, optimizer, name="ddp", store="runs", sinks=None if rank == 
         optimizer.step()
 
 print(f"rank {rank}: {watch.status}, {watch.report()['run']['steps']} steps, loss {loss.item():.3f}", flush=True)
+del model  # it holds the process group, whose threads, alive at the end of Python, abort it now and then (torch's own)
 dist.destroy_process_group()

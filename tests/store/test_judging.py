@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -339,8 +340,11 @@ def test_the_verdict_is_strict_json(long: Path) -> None:
 def test_what_was_never_recorded_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seismograd.store.recorder.MOST", 200)
     recorder = Recorder(url_of(tmp_path), "run", "run", state=lambda: {"steps": 6000, "status": "healthy"})
-    for reading in calm(6000):  # faster than anybody writes
+    closing = threading.Event()
+    monkeypatch.setattr(recorder, "_listen", closing.wait)  # what is left is one batch, the last
+    for reading in calm(6000):
         recorder.write_reading(reading)
+    threading.Timer(0.2, closing.set).start()
     recorder.close({"schema": 1, "run": {"id": "run"}, "findings": []})
     assert recorder.thinned > 0
     with stored(tmp_path) as run:

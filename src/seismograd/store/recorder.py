@@ -255,6 +255,8 @@ class Recorder:
 
     def _taken(self, final: bool) -> Batch:
         """What waits, taken out of the queue."""
+        if self.thinned:  # known before the batch is written, which may be the last one
+            self._missing["thinned"] = self._too_many()
         batch = Batch(state={**self._told_state(), "thinned": self.thinned, "lost": self.told()["missing"]})
         batch.readings, batch.events = _emptied(self._queue), _emptied(self._events)
         self._went += _cells(batch.readings)
@@ -282,10 +284,13 @@ class Recorder:
         self._missing["end"] = f"the last {left:,} readings and the end of the run are not in the store"
         return True
 
+    def _too_many(self) -> str:
+        return f"{self.thinned:,} readings came faster than they could be written"
+
     def _remark(self, writing: Writing) -> None:
         """Tells in the run itself what of it is not there."""
         remarks = (
-            ("thinned", self.thinned, f"{self.thinned:,} readings came faster than they could be written"),
+            ("thinned", self.thinned, self._too_many()),
             ("replaced", writing.replaced, "the run was deleted from the store while it went on: what it had is gone"),
             ("refused", writing.refused, f"{writing.refused:,} readings, findings or events cannot be written down"),
             ("names", int(writing.names_are_many), "of so many names the newer ones are kept at full rate only"),
