@@ -14,6 +14,7 @@ TITLES = {
     "loop": "The loop: what the code forgot or does twice",
     "data": "Data: batches, labels, inputs",
     "resources": "Resources: time and memory",
+    "ranks": "Ranks: what goes wrong between processes",
     "diffusion": "Diffusion: pipelines and their latents",
     "itself": "Seismograd itself",
 }

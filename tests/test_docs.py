@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import os
@@ -9,7 +10,9 @@ import re
 import runpy
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +104,26 @@ def test_the_pages_of_findings_are_up_to_date() -> None:
         for path in (ROOT / "docs" / "findings.md", *(ROOT / "docs" / "findings").glob("*.md"))
     }
     assert kept == made, "run: make findings"
+
+
+def fragments() -> Iterator[Any]:
+    """The examples on the pages of findings: a few lines of somebody's loop, so they cannot be run by themselves."""
+    for path in sorted((ROOT / "docs" / "findings").glob("*.md")):
+        text = FENCE.sub("", path.read_text(encoding="utf-8"))
+        for number, block in enumerate(re.findall(r"^\n((?:^ {4}.*\n(?:\n(?= {4}))?)+)", text, re.MULTILINE)):
+            yield pytest.param(textwrap.dedent(block), id=f"{path.stem}:{number}")
+
+
+@pytest.mark.parametrize("source", list(fragments()))
+def test_a_fragment_is_python_and_what_it_names_exists(source: str) -> None:
+    import torch
+
+    roots = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "sg": seismograd}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            root, *names = ast.unparse(node).split(".")
+            if root in roots and all(name.isidentifier() for name in names):
+                assert attrgetter(".".join(names))(roots[root]) is not None
 
 
 def test_every_public_name_is_in_the_reference() -> None:

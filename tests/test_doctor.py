@@ -45,7 +45,7 @@ def test_what_is_missing_comes_with_its_line(monkeypatch: pytest.MonkeyPatch) ->
     real = metadata.version
 
     def version(name: str) -> str:
-        if name in ("wandb", "numpy"):
+        if name in ("wandb", "numpy", "lightning"):
             raise metadata.PackageNotFoundError(name)
         return "2.3.1" if name == "torch" else real(name)
 
@@ -56,6 +56,8 @@ def test_what_is_missing_comes_with_its_line(monkeypatch: pytest.MonkeyPatch) ->
         "missing",
         "pip install 'seismograd[wandb]'",
     )
+    assert sights["extras", "lightning"]["state"] == "ok"  # its other name is there, and two would disturb
+    assert "as pytorch-lightning" in sights["extras", "lightning"]["told"]
     assert sights["needed", "numpy"]["state"] == "broken"
     assert sights["needed", "torch"] | {"hint": ""} == {
         "part": "needed",
@@ -115,7 +117,10 @@ def test_it_imports_nothing_heavy() -> None:
 def test_the_table_of_versions() -> None:
     assert (ROOT / "docs" / "versions.md").read_text() == versions_document(), "run: python docs/make_versions.py"
     assert all(numbers(each.tested) >= numbers(each.least) for each in TESTED)
-    assert [each.name for each in TESTED if each.installed is None] == []  # all of them are really tested
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split())
+    assert {each.name: pinned.get(each.name) for each in TESTED} == {each.name: each.tested for each in TESTED}
+    found = {each.name: (each.installed or "nothing").partition("+")[0] for each in TESTED}
+    assert found == {each.name: each.tested for each in TESTED}  # all of them are really tested
     assert numbers("2.13.0+cpu") == (2, 13, 0) > numbers("2.4")
 
 

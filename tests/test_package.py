@@ -96,6 +96,28 @@ def test_the_module_of_a_framework_imports_no_other(module: str) -> None:
     assert OPTIONAL & modules_after(f"import seismograd.integrations.{module}") <= BRINGS[module]
 
 
+MISSING = """
+import sys
+for name in ("accelerate", "ignite", "lightning", "pytorch_lightning", "transformers"):
+    sys.modules[name] = None  # as if it were not installed
+from seismograd.integrations import accelerate, ignite, lightning, transformers
+made = (accelerate.SeismogradTracker, ignite.SeismogradHandler, lightning.SeismogradCallback)
+for kind in (*made, transformers.SeismogradCallback):
+    try:
+        kind(None) if kind is ignite.SeismogradHandler else kind()
+    except ModuleNotFoundError as error:
+        print(error)
+"""
+
+
+def test_without_any_framework_their_modules_say_what_installs_them() -> None:
+    done = subprocess.run([sys.executable, "-c", MISSING], capture_output=True, text=True, check=True)
+    extras = ("accelerate", "ignite", "lightning", "transformers")
+    assert [line.partition(": ")[2] for line in done.stdout.splitlines()] == [
+        f"pip install 'seismograd[{extra}]'" for extra in extras
+    ]
+
+
 @pytest.mark.parametrize("module", TORCH_FREE)
 def test_what_never_touches_torch_does_not_import_it(module: str) -> None:
     assert "torch" not in modules_after(f"import seismograd.{module}")

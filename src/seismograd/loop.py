@@ -22,6 +22,7 @@ from seismograd.errands import Errands
 from seismograd.governor import Governor
 from seismograd.lookout import Lookout
 from seismograd.memory import cuda_history
+from seismograd.onlookers.onlooker import Onlooker
 from seismograd.onlookers.resources.holders import Holders
 from seismograd.onlookers.resources.loading import Loading
 from seismograd.onlookers.resources.pace import Pace
@@ -147,13 +148,13 @@ class Loop:
         self._replayer = None if recorder is None else Replayer(recorder, self._watched, lag=lag, capture=capture)
         if recorder is not None:
             self._reader.investigate, self._reader.insight = self._investigate, self.insight
-            self._lookout.add(SecondLook(self._watched, recorder, self._account))
+            self._lookout.add(SecondLook(self._watched, recorder, self.account))
         self._records_history = governor.level is DebugLevel.EXTREME and cuda_history.begin()
-        self._lookout.add(Exhaustion(self._watched, recorder, self._account))
-        self._lookout.add(Holders(self._watched, self._account))
-        self._lookout.add(Loading(self._watched, self._account))
+        self._lookout.add(Exhaustion(self._watched, recorder, self.account))
+        self._lookout.add(Holders(self._watched, self.account))
+        self._lookout.add(Loading(self._watched, self.account))
         self._lookout.add(Pace(self._watched, self._reader.timing))
-        self._lookout.add(Traps(self._watched, self._account))
+        self._lookout.add(Traps(self._watched, self.account))
         self._callers: set[int] = set()  # threads that have called our modules
         self._known_modules: dict[int, tuple[weakref.ref[nn.Module], bool]] = {}
         self._timing = self._reader.timing
@@ -185,6 +186,8 @@ class Loop:
         self._step_began = perf_counter()
         self._seen_forward = self._unsettled = self._trains = False
         self._steps_by_itself = False  # a torch optimizer has stepped: so others may be expected to
+        self._is_said = False  # the user tells of losses by hand
+        self._one_by_one = False  # no optimizer of torch's is there, and each backward has been a step
         # the end of the last step is heard from an optimizer of torch's, unless a scaler skipped it
         self._heard_the_end = self._busy = self._closed = self._asleep = False
         self._thread = get_ident()
@@ -226,6 +229,25 @@ class Loop:
     def asleep(self) -> bool:
         """Whether only steps are counted at present."""
         return self._asleep
+
+    @property
+    def watched(self) -> Watched:
+        """What is under watch."""
+        return self._watched
+
+    @property
+    def thread(self) -> int:
+        """The thread that trains."""
+        return self._thread
+
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        """Changes while the training goes on, or an evaluation."""
+        return self.step, self._serial, self._forwards
+
+    def add(self, onlooker: Onlooker) -> None:
+        """One more that looks on."""
+        self._lookout.add(onlooker)
 
     def about(self) -> dict[str, Any]:
         """What is trained, for the record of the run: the models, their size, where they lie, and who trains them.
@@ -285,6 +307,7 @@ class Loop:
     def _observed(self, loss: Tensor | float) -> list[tuple[int, Moment]]:
         """The moments that this loss belongs to; none if it comes after the step and tells nothing new."""
         value = scalar(loss)
+        self._one_by_one, self._is_said = False, True
         self.governor.reads = True
         opened = [(owner, moment) for owner, moment in self._moments.items() if not moment.closed]
         if not opened:
@@ -499,6 +522,8 @@ class Loop:
         scaler, loss = self._scaling(roots)
         share, self._share, self._scaled_share = self._share, None, None
         same_forward = self._is_same_forward()
+        if loss is not None and self.governor.reads:
+            loss = loss.clone()  # some loops go on with it in place: `loss *= accumulate`, for their log
         for owner in owners:
             moment = self._open(owner)
             moment.backwards.append(self._serial)
@@ -525,6 +550,8 @@ class Loop:
             self._close(self._closure, self._moments[self._closure])
             self._evaluations = 1
             self._recover(self._closure, self._watched.optimizers[self._closure])
+        elif self._one_by_one and owners == [_NOBODY] and self._is_foreign():
+            self._close(_NOBODY, self._moments[_NOBODY])  # now: by the next forward the weights have moved on
 
     def _whole(self, root: Any) -> int | None:
         """The number of the node that made this loss, if nothing but the batches of a step divides it."""
@@ -734,11 +761,21 @@ class Loop:
 
     @_safely
     def happens(self, what: str, *args: Any) -> None:
+        if what == "clips":
+            return self._measure_what_is_left()
         if what == "steps_in":
             self._reader.surroundings = args[0]
         self._lookout.happens(what, *args)
         if what == "scheduled" and self._recovery is not None:
             self._recovery.scheduled(args[0])
+
+    def _measure_what_is_left(self) -> None:
+        """The step comes earlier than usual (an epoch's last), and its gradients are about to be clipped."""
+        left = [moment for moment in self._moments.values() if not moment.closed and moment.measured is None]
+        if left and self.governor.reads:
+            measured = self._reader.measure()
+            for moment in left:
+                moment.measured = measured
 
     def _index(self, optimizer: Optimizer) -> int:
         """Which of ours it is; makes the roster anew if need be."""
@@ -944,6 +981,7 @@ class Loop:
         moment = self._moments.get(_NOBODY)
         if moment is not None and not moment.closed and self._is_foreign():
             self._close(_NOBODY, moment)
+            self._one_by_one = not self._is_said
 
     def _investigate(self, reading: Reading) -> Origin | None:
         """Where what is not finite in this reading was made: the step is run again, the weights being as they were."""
@@ -954,7 +992,7 @@ class Loop:
         finally:
             self._set_up += perf_counter() - began
 
-    def _account(self, seconds: float) -> None:
+    def account(self, seconds: float) -> None:
         """What is done once in a run belongs to setting up."""
         self._set_up += seconds
 

@@ -12,6 +12,7 @@
 | `clip_grad_norm_`, `clip_grad_value_`, `GradScaler.unscale_` | what is done to gradients before the step |
 | `step` of the learning rate schedulers | whether it comes in its turn |
 | `torch.save` | how long the loop takes for its checkpoints |
+| `Work.wait` of `torch.distributed` | how long it waits for other ranks |
 | what writes, of `logging`, TensorBoard, wandb and mlflow (`LOGGERS`), once imported | how long it takes |
 | `CallbackHandler.call_event` of transformers, once imported | its evaluation losses; whether it hides bad ones |
 | `torch.manual_seed` | whether the same random numbers are drawn at every step |
@@ -62,7 +63,8 @@ class Listener(Protocol):
     def module_ended(self, module: nn.Module, output: Any) -> None: ...
     def module_failed(self) -> None: ...
     def turns(self, phase: str) -> None:
-        """The loop does something else from here on, until it has `turned` back: `data`, `checkpoint`, `logging`."""
+        """The loop does something else from here on, until it has `turned` back: `data`, `checkpoint`, `logging`,
+        `collective`."""
         ...
 
     def turned(self, phase: str) -> None: ...
@@ -73,8 +75,8 @@ class Listener(Protocol):
         """A framework says what the validation loss of this model is."""
 
     def happens(self, what: str, *args: Any) -> None:
-        """`cleared(owner)`, `clipped(parameters, limit, kind)`, `unscaled(optimizer)`, `scheduled(scheduler)`,
-        `data_came(batch, iterator)`, `seeded(seed)`, `steps_in(surroundings)`."""
+        """`cleared(owner)`, `clips()`, `clipped(parameters, limit, kind)`, `unscaled(optimizer)`,
+        `scheduled(scheduler)`, `data_came(batch, iterator)`, `seeded(seed)`, `steps_in(surroundings)`."""
         ...
 
     def covers(self, parameters: Sequence[Any]) -> bool: ...
@@ -245,11 +247,17 @@ def _install() -> None:
         _replace(owner, name, partial(_watched_loss, name), scripted=f"aten::{name}")
     for owner in (Optimizer, nn.Module):
         _replace(owner, "zero_grad", _watched_zero_grad)
-    _replace(clip_grad, "_clip_grads_with_norm_", partial(_watched_clip, "norm"))
+    if hasattr(clip_grad, "_clip_grads_with_norm_"):
+        _replace(clip_grad, "_clip_grads_with_norm_", partial(_watched_clip, "norm"))
+    else:  # an older torch
+        for owner in (clip_grad, torch.nn.utils):
+            _replace(owner, "clip_grad_norm_", partial(_watched_clip, "norm"))
     for owner in (clip_grad, torch.nn.utils):
         _replace(owner, "clip_grad_value_", partial(_watched_clip, "value"))
     for owner in (torch, torch.serialization):
         _replace(owner, "save", partial(_watched_phase, "checkpoint"))
+    if torch.distributed.is_available():
+        _replace(torch._C._distributed_c10d.Work, "wait", partial(_watched_phase, "collective"))
     for owner in (torch, torch.random):
         _replace(owner, "manual_seed", _watched_seed)
     for kind in vars(torch.optim.lr_scheduler).values():
@@ -493,9 +501,10 @@ def _watched_clip(kind: str, original: Callable[..., Any]) -> Callable[..., Any]
         given = args[0] if args else kwargs.pop("parameters", None)  # an iterator can be gone through once
         if not isinstance(given, torch.Tensor) and isinstance(given, Iterable):
             given = list(given)
+        held = [given] if isinstance(given, torch.Tensor) else given
+        _tell("clips")
         result = original(given, *args[1:], **kwargs)
         with suppress(TypeError, ValueError, IndexError, KeyError):
-            held = [given] if isinstance(given, torch.Tensor) else given
             _tell("clipped", held, float(args[1] if len(args) > 1 else kwargs[_LIMITS[kind]]), kind)
         return result
 

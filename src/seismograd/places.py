@@ -15,7 +15,7 @@ from types import CodeType, FrameType
 from seismograd.notebooks import cell_named
 
 _HERE = str(Path(__file__).parent)
-_GALLERY = str(Path(__file__).parent / "examples")
+_GALLERY = (str(Path(__file__).parent / "examples"), str(Path(__file__).resolve().parent / "examples"))
 
 INSTALLED = (
     _HERE,
@@ -23,6 +23,9 @@ INSTALLED = (
     "<",
 )
 """Where code lies that is not the user's: ours, Python's, and what is installed."""
+
+# Of another interpreter too: the user's own folder of packages, the system's under a venv, one on PYTHONPATH.
+_PACKAGES = re.compile(r"[\\/](?:site|dist)-packages[\\/]")
 
 _NOTEBOOK = "<ipython-input"
 _CELL = re.compile(r"cell \d+")
@@ -34,7 +37,8 @@ def is_users(filename: str) -> bool:
     """Whether the code of this file is the user's own."""
     known = _known.get(filename)
     if known is None:
-        outside = not filename.startswith(INSTALLED) or filename.startswith((_GALLERY, _NOTEBOOK))
+        installed = filename.startswith(INSTALLED) or _PACKAGES.search(filename) is not None
+        outside = not installed or filename.startswith((*_GALLERY, _NOTEBOOK))
         known = _known[filename] = outside and "(like importlib" not in filename
     return known
 
@@ -106,7 +110,7 @@ def nearest(frame: FrameType | None, *, until: CodeType | None = None) -> tuple[
         name = frame.f_code.co_filename
         if is_users(name):
             return spot_of(frame), library
-        if library is None and not name.startswith(_FOUNDATION):
+        if library is None and not _is_foundation(name):
             library = spot_of(frame)
         frame = frame.f_back
     return None, library
@@ -122,14 +126,18 @@ def chain(frame: FrameType | None, most: int = 6) -> tuple[Spot, ...]:
     return tuple(found)
 
 
-_TORCH = os.path.join(sysconfig.get_path("purelib"), "torch") + os.sep
+_TORCH = re.compile(_PACKAGES.pattern + r"torch[\\/]")
 _STANDARD = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
 _FOUNDATION = (
     _HERE,
-    _TORCH,
     "<",
     *(path for path in _STANDARD if not sysconfig.get_path("purelib").startswith(path)),  # what is installed lies in it
 )
+
+
+def _is_foundation(filename: str) -> bool:
+    """Whether the code of this file is torch's, Python's or ours."""
+    return filename.startswith(_FOUNDATION) or _TORCH.search(filename) is not None
 
 
 def caller() -> Spot | None:

@@ -81,6 +81,7 @@ HEALTHY = {
     "plain": ({}, {}),
     "clipped": ({}, {"clip": 0.1}),
     "accumulated": ({"gradient_accumulation_steps": 3}, {}),
+    "uneven": ({"gradient_accumulation_steps": 2}, {"clip": 0.1}),
     "bfloat16": ({"mixed_precision": "bf16"}, {}),
     "validated": ({"gradient_accumulation_steps": 2}, {"validates": True}),
     "all": ({"gradient_accumulation_steps": 2}, {"clip": 1.0, "validates": True, "epochs": 6}),

@@ -56,6 +56,7 @@ HEALTHY = {
     ),
     "bfloat16": lambda at: trainer(bert(), Classes(24), at, bf16=True, num_train_epochs=2),
     "checkpointed": lambda at: trainer(gpt(use_cache=False), Sequences(), at, gradient_checkpointing=True),
+    "uneven": lambda at: trainer(gpt(), Sequences(88), at, gradient_accumulation_steps=2, max_grad_norm=0.1),
     "smoothed": lambda at: trainer(gpt(), Sequences(), at, label_smoothing_factor=0.1, gradient_accumulation_steps=2),
     "streamed": lambda at: trainer(gpt(), Stream(Sequences(64)), at, max_steps=16),
     "scheduled": lambda at: trainer(llama(), Sequences(), at, lr_scheduler_type="cosine", warmup_steps=6),

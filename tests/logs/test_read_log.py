@@ -21,7 +21,7 @@ from seismograd.logs import LogError
 from seismograd.logs.names import is_loss, is_validation_loss
 from seismograd.logs.read import JUDGED
 
-from .writers import diverging, flat, healthy, nan, overfitting
+from .writers import ODD, diverging, flat, healthy, nan, overfitting
 
 
 def ids(run: sg.Run) -> list[str]:
@@ -163,6 +163,12 @@ def test_each_finding_that_is_promised_is_found_by_numbers_alone(tmp_path: Path)
     assert found == set(JUDGED)
 
 
+@pytest.mark.parametrize("name", ODD)
+def test_healthy_runs_whose_logs_look_odd(name: str, tmp_path: Path) -> None:
+    run = sg.read_log(jsonl(tmp_path / "a.jsonl", [dict(row) for row in ODD[name]()]))
+    assert (run.status, ids(run)) == ("healthy", [])
+
+
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +178,7 @@ def test_steps_that_begin_anew_with_each_epoch_are_counted_through(tmp_path: Pat
         run = sg.read_log(csv(tmp_path / "a.csv", iter(rows), header))
         assert run.status == "healthy"
         assert run.series("loss")["loss"].steps.tolist() == list(range(200))
-        assert "begin anew with each epoch" in notes(run)
+        assert "begin anew, with each epoch" in notes(run)
 
 
 def test_a_run_that_went_on_from_a_checkpoint_has_one_course(tmp_path: Path) -> None:
@@ -207,6 +213,30 @@ def test_a_flat_log_that_begins_late_is_no_plateau(tmp_path: Path) -> None:
     assert run.check().status == "healthy"
     assert "does not begin with the run" in notes(run)
     assert ids(sg.read_log(csv(late, flat(), "step,loss"))) == ["loss-plateau"]
+
+
+def test_steps_that_begin_anew_after_a_resume_are_counted_through(tmp_path: Path) -> None:
+    rows = [(step if step < 120 else step - 120, row) for step, row in healthy(200)]
+    run = sg.read_log(csv(tmp_path / "a.csv", iter(rows)))
+    assert (run.status, run.steps) == ("healthy", 200)
+    assert "after a resume: they are counted through" in notes(run)
+
+
+@pytest.mark.parametrize("column", ["mode", "split", "kind"])
+def test_a_column_tells_the_rows_of_training_from_those_of_validation(column: str, tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = []
+    for epoch, row in overfitting():
+        lines.append({column: "train", "epoch": epoch, "loss": row["loss"], "lr": 0.1})
+        lines.append({column: "val", "epoch": epoch, "loss": row["val_loss"]})
+    run = sg.read_log(jsonl(tmp_path / "a.jsonl", lines))
+    assert ids(run) == ["overfitting"]
+    assert run.series("loss")["loss"].last.tolist() == [row["loss"] for _, row in overfitting()]
+    assert "'val/loss' as val_loss" in notes(run)
+    text = [f"{column},epoch,loss", *(f"{each[column]},{each['epoch']},{each['loss']}" for each in lines)]
+    (tmp_path / "a.csv").write_text("\n".join(text))
+    assert ids(sg.read_log(tmp_path / "a.csv")) == ["overfitting"]
+    only = jsonl(tmp_path / "b.jsonl", [each for each in lines if each[column] == "val"])
+    assert sg.read_log(only).names() == ["loss"], "one side alone is what it says"
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------

@@ -52,6 +52,62 @@ def overfitting(epochs: int = 40) -> Iterator[tuple[int, Row]]:
         yield epoch, {"loss": train, "val_loss": validation + 0.005 * noise.random()}
 
 
+def _odd(loss: Callable[[int, random.Random], float], steps: int = 1000, **more: Callable[[int], float]) -> list[Row]:
+    noise = random.Random(3)
+    return [{"step": at, "loss": loss(at, noise), **{name: of(at) for name, of in more.items()}} for at in range(steps)]
+
+
+def _falling(at: int) -> float:
+    return 0.3 + 2.0 * math.exp(-at / 200)
+
+
+ODD: dict[str, Callable[[], list[Row]]] = {
+    "a likelihood that falls through zero": lambda: _odd(lambda at, n: 5 * math.exp(-at / 100) - 3 + n.gauss(0, 0.15)),
+    "a bound far below zero": lambda: _odd(lambda at, n: -1e4 * (1 - math.exp(-at / 200)) + n.gauss(0, 300)),
+    "a likelihood that falls all along": lambda: _odd(lambda at, n: n.gauss(-0.01 * at, 0.3), 2000),
+    "a warm-up": lambda: _odd(
+        lambda at, n: (11 if at < 5 else 3 + 8 * math.exp(-at / 80)) + n.gauss(0, 0.1),
+        lr=lambda at: 3e-4 * min(1.0, at / 100),
+    ),
+    "a long warm-up that learns nothing": lambda: _odd(
+        lambda at, n: (6.9 if at < 500 else 2 + 4.9 * math.exp((500 - at) / 700)) + n.gauss(0, 0.05),
+        3000,
+        lr=lambda at: 1e-6 * at,
+    ),
+    "a rise in the warm-up": lambda: _odd(
+        lambda at, n: _falling(at) + 0.4 * math.exp(-(((at - 30) / 12) ** 2)) + n.gauss(0, 0.05),
+        lr=lambda at: 2e-5 * min(50, at),
+    ),
+    "warm restarts": lambda: _odd(
+        lambda at, n: _falling(at) + 0.2 * (1 + math.cos(math.pi * (at % 500) / 500)) + n.gauss(0, 0.06),
+        1500,
+        lr=lambda at: 0.05 * (1 + math.cos(math.pi * (at % 500) / 500)),
+    ),
+    "a policy's loss about zero": lambda: _odd(lambda at, n: n.gauss(0, 0.05) * (1 + n.random()), 1500),
+    "a value function that grows": lambda: _odd(
+        lambda at, n: (0.1 + 50 / (1 + math.exp((500 - at) / 80))) * math.exp(n.gauss(0, 0.5)), 1500
+    ),
+    "a critic that wanders": lambda: _odd(lambda at, n: -3 * math.exp(-at / 500) + n.gauss(0, 0.4), 2000),
+    "two tasks in turn": lambda: _odd(lambda at, n: (3 - 2 * (at % 2)) * _falling(at) + n.gauss(0, 0.03)),
+    "fine-tuning that begins low": lambda: _odd(lambda at, n: 1.7 + 0.1 * math.exp(-at / 50) + n.gauss(0, 0.12), 300),
+    "a validation now and then": lambda: [
+        {**row, "val_loss": row["loss"] + 0.1} if row["step"] % 250 == 249 else row
+        for row in _odd(lambda at, n: _falling(at) + n.gauss(0, 0.05), 1500)
+    ],
+    "a small validation set": lambda: _odd(
+        lambda at, n: 0.3 + 2 * math.exp(-at / 8),
+        60,
+        val_loss=lambda at: 0.6 + 1.6 * math.exp(-at / 6) + 0.3 * random.Random(at).random(),
+    ),
+    "resumed twice from a checkpoint": lambda: [
+        row
+        for start, end in ((0, 700), (500, 900), (800, 1000))
+        for row in _odd(lambda at, n: _falling(at) + n.gauss(0, 0.05))[start:end]
+    ],
+}
+"""Healthy runs whose logs look odd."""
+
+
 SICK: dict[str, tuple[Callable[[], Iterator[tuple[int, Row]]], str]] = {
     "diverging": (diverging, "loss-explosion"),
     "nan": (nan, "nonfinite-loss"),

@@ -52,7 +52,7 @@ HEALTHY = """
 net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
 sgd = torch.optim.SGD(net.parameters(), lr=1e-2)
 with sg.watch(net, sgd, name="<b>fine</b>") as watch:
-    fit(net, sgd, 60, 0.02)
+    fit(net, sgd, 60, 0.06)
 """
 
 SICK = """
@@ -89,7 +89,7 @@ def test_a_healthy_run_is_one_output_that_is_drawn_again(kernel: Kernel) -> None
     cell = kernel.good(HEALTHY)
     (shown,) = cell.shown
     assert shown["id"]
-    assert len(cell.updates) >= 2, "1.2 seconds of training"
+    assert len(cell.updates) >= 2, "3.6 seconds of training"
     assert {each["id"] for each in cell.updates} == {shown["id"]}
     last = cell.last(shown)
     html = last["text/html"]
@@ -146,7 +146,7 @@ print(told.splitlines()[0])
 
 
 def test_an_interrupted_cell_leaves_nothing_attached(kernel: Kernel) -> None:
-    cell = kernel.run(HEALTHY.replace("60, 0.02", "100_000, 0.02"), interrupt_at="trains")
+    cell = kernel.run(HEALTHY.replace("60, 0.06", "100_000, 0.02"), interrupt_at="trains")
     assert cell.error == "KeyboardInterrupt"
     assert "stopped by Ctrl-C" in cell.last(cell.shown[0])["text/plain"]
     nothing_is_left(kernel)

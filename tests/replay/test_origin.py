@@ -368,6 +368,23 @@ def test_weights_that_an_update_blew_up(watching):
     assert found.evidence["made_by"] == "lr not finite"
 
 
+def test_what_is_said_of_an_input_is_no_guess(watching):
+    """Autograd keeps nothing of the constant that is subtracted: the root of a difference of equal things."""
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run = watching(model, optimizer)
+    for _ in range(2):
+        optimizer.zero_grad()
+        output = model(GOOD)
+        torch.sqrt(output - output.detach()).sum().backward()
+        optimizer.step()
+    found = run.origin
+    assert (found.id, found.where.op) == ("nonfinite-gradient", "aten.sqrt")
+    assert "infinite derivative at 0" in found.message
+    assert "are exactly 0" in found.message
+    assert "negative" not in found.message
+
+
 def test_weights_that_went_bad_in_a_step_that_was_not_read(watching, monkeypatch):
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

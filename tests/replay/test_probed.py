@@ -288,6 +288,20 @@ def test_a_logarithm_of_numpys_is_not_told_as_certain(once, line):
     assert found.evidence["sure"] is False
 
 
+def test_a_bad_constant_is_found_behind_what_a_framework_does_to_the_loss(watching, line):
+    model = nn.Linear(4, 1)
+    optimizer = SGD(model.parameters(), lr=0.01)
+    run = watching(model, optimizer)
+    loss = model(GOOD).square().mean()
+    loss = loss + torch.log(torch.tensor(-1.0))  # <- constant
+    loss = loss / 1  # as all of them do that accumulate
+    loss.backward()
+    optimizer.step()
+    found = run.origin
+    assert (found.where.op, found.where.line) == ("aten.add", line("constant"))
+    assert found.evidence["sure"] is False
+
+
 # -- what a second run may not leave behind --------------------------------------------------------------------------
 
 

@@ -34,6 +34,21 @@ def test_a_model_that_trains_passes_and_is_trained() -> None:
     assert_trains(model, iter(batches), nn.functional.mse_loss, torch.optim.SGD(model.parameters(), lr=0.01), steps=40)
 
 
+def test_modes_are_left_as_they_were_meant() -> None:
+    model = nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
+    _, batches = made()
+    model[1].eval()  # frozen on purpose
+    assert_trains(model, batches, nn.functional.mse_loss, steps=20, fail_on="critical", must_improve=False)
+    assert [module.training for module in model] == [True, False, True, True]
+    assert int(model[1].num_batches_tracked) == 0
+    model.eval()
+    model[2].train()
+    assert_trains(model, batches, nn.functional.mse_loss, steps=20, fail_on="critical", must_improve=False)
+    assert int(model[1].num_batches_tracked) == 20  # a model that was in evaluation mode is trained in the other
+    assert [module.training for module in model] == [False, False, True, False]
+    assert not model.training
+
+
 def test_the_failure_is_the_verdict(home: Path) -> None:
     model, batches = made()
     with pytest.raises(AssertionError) as failed:

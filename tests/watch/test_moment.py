@@ -282,7 +282,7 @@ def test_an_optimizer_that_steps_inside_backward(watching, model, data):
     assert [r.step for r in run.readings] == [0, 1, 2]
 
 
-def test_an_optimizer_that_is_not_torchs_closes_at_the_next_forward(watching, model, data):
+def test_an_optimizer_that_is_not_torchs_closes_when_its_gradients_are_there(watching, model, data):
     x, y = data
     run, norms = watching(model), []
     for _ in range(5):
@@ -292,10 +292,28 @@ def test_an_optimizer_that_is_not_torchs_closes_at_the_next_forward(watching, mo
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.sub_(0.1 * parameter.grad)
-    assert len(run.readings) == 4, "the last one is still open"
+        if len(norms) == 1:
+            assert run.readings == [], "an optimizer of torch's may still step"
+    assert len(run.readings) == 5, "before the weights move on"
     run.watch.close()
     assert run.series("grad/norm") == pytest.approx(norms, rel=1e-5)
     assert [r.step for r in run.readings] == [0, 1, 2, 3, 4]
+
+
+def test_a_bad_loss_is_told_before_an_optimizer_that_is_not_torchs_spreads_it(watching, model, data):
+    x, y = data
+    run = watching(model)
+    for step in range(6):
+        model.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        (loss if step < 4 else loss * math.nan).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(0.1 * parameter.grad)
+    first, *others = run.watch.findings
+    assert (first.id, first.step, first.where.op) == ("nonfinite-loss", 4, "aten.mul")
+    assert "loss * math.nan" in first.where.code
+    assert {finding.id: finding.step for finding in others} == {"nonfinite-gradient": 4, "nonfinite-parameter": 5}
 
 
 def test_a_given_optimizer_that_never_steps_is_read_all_the_same(watching, model, data):

@@ -61,6 +61,26 @@ def test_divided_by_the_batches_it_is_the_mean_over_them(watching, divided):
     assert read == pytest.approx([mean(view) for view in views])
 
 
+def test_a_loss_that_is_made_large_again_for_a_log(watching):
+    """As fastai does it, in place, after `backward`."""
+    torch.manual_seed(0)
+    model = nn.Linear(WIDTH, CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run, views = watching(model, optimizer), []
+    for _ in range(3):
+        seen = []
+        for x, y in parts(4):
+            loss = F.cross_entropy(model(x), y)
+            seen.append(loss.item())
+            loss /= 4
+            loss.backward()
+            loss *= 4
+        optimizer.step()
+        optimizer.zero_grad()
+        views.append(mean(seen))
+    assert run.series("loss") == pytest.approx(views)
+
+
 def test_the_last_batches_of_an_epoch_are_fewer(watching):
     """Accelerate divides by the full number then, too; the loss of the last step is not smaller for it."""
 

@@ -91,7 +91,10 @@ def _here() -> Iterator[Sight]:
 def _packages() -> Iterator[Sight]:
     for each in TESTED:
         found, part = each.installed, "needed" if each.extra is None else "extras"
-        if found is None:
+        other = _version("pytorch-lightning") if each.name == "lightning" else None
+        if found is None and other is not None:
+            yield Sight(part, each.name, "ok", f"{other}, as pytorch-lightning")
+        elif found is None:
             yield Sight(part, each.name, "broken" if each.extra is None else "missing", "not installed", each.line)
         elif numbers(found) < numbers(each.least):
             state = "broken" if each.extra is None else "warning"

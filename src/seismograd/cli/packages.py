@@ -34,7 +34,7 @@ class Package:
 TESTED = (
     Package("torch", "2.13.0", "2.4"),
     Package("numpy", "2.4.6", "1.26"),
-    Package("fastapi", "0.162.7", "0.135"),
+    Package("fastapi", "0.163.0", "0.135"),
     Package("plotly", "7.1.0", "6"),
     Package("psutil", "7.2.2", "5.9"),
     Package("rich", "15.0.0", "13"),
@@ -73,7 +73,8 @@ def versions_document() -> str:
         [
             "# Versions",
             "",
-            "Python 3.11 or newer. The tests run the real packages, in these versions, together in one environment.",
+            "Python 3.11 or newer. The tests run the real packages, in these versions, together in one environment:",
+            "`constraints.txt` pins them, and a test compares them with what is installed.",
             "`seismograd doctor` compares it with what is installed on your machine.",
             "",
             "| package | oldest asked for | tested | what installs it |",

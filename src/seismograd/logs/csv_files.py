@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from seismograd.logs.log import Log, LogError, number_of
-from seismograd.logs.names import is_loss, is_validation_loss
-from seismograd.logs.rows import entry_of, step_column
+from seismograd.logs.names import is_loss, is_validation_loss, side_word
+from seismograd.logs.rows import entry_of, side_column, step_column
 from seismograd.logs.texts import text_of
 
 _DELIMITERS = ",;\t|"
@@ -30,6 +30,7 @@ def read_csv(path: Path, step: str | None = None) -> Log:
     header = _names(rows[0], path)
     log = Log(str(path), "csv", name=path.stem)
     log.steps_from = step_column(header, step)
+    side = side_column(dict(zip(header, row, strict=False)) for row in rows[1:])
     padded = _padded(header, rows[1:])
     broken = 0
     for row in rows[1:]:
@@ -41,7 +42,7 @@ def read_csv(path: Path, step: str | None = None) -> Log:
         values = {name: number for name, cell in cells.items() if (number := number_of(cell)) is not None}
         if padded and _is_padding(values, padded):
             values = {name: value for name, value in values.items() if not math.isnan(value)}
-        if (entry := entry_of(values, log.steps_from)) is not None:
+        if (entry := entry_of(values, log.steps_from, side_word(cells.get(side)))) is not None:
             log.entries.append(entry)
     if broken:
         log.notes.append(f"{broken:,} of {len(rows) - 1:,} lines have another number of fields than the first")

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from seismograd.logs.log import Entry, Log, LogError, listed, number_of
-from seismograd.logs.rows import entry_of, step_column
+from seismograd.logs.names import side_word
+from seismograd.logs.rows import entry_of, side_column, step_column
 from seismograd.logs.texts import text_of
 
 _OPEN = ("scalars", "metrics", "data", "values", "log", "logs")
 """Objects inside a line whose names stand for themselves."""
 _BARE = re.compile(r"(?<![\w'\"])(-?)(nan|inf|infinity)(?![\w'\"])", re.IGNORECASE)
 _READING = "reading"
-_KINDS = (None, "metrics", "log", "train", "eval", "scalars")
+_KINDS = (None, "metrics", "log", "scalars")
 """Lines of others that hold what was measured."""
 
 
@@ -35,13 +36,14 @@ def read_json(path: Path, step: str | None = None, run: str | None = None) -> Lo
         return _ours(log, readings, {each.get("run"): each.get("name") for each in records if "name" in each}, run)
     if run is not None:
         raise LogError(f"run={run!r}: {str(path)!r} is the log of one run, leave it out")
-    flat = [_flat(each) for each in records if each.get("kind") in _KINDS]
+    flat = [_flat(each) for each in records if (kind := each.get("kind")) in _KINDS or side_word(kind)]
+    side = side_column(flat)
     log.steps_from = step_column(dict.fromkeys(name for row in flat for name in row), step)
     for row in flat:
         values = _numbers(row, log)
         if "train_runtime" in values:  # Hugging Face's last line sums up: its loss is a mean of all
             values.pop("train_loss", None)
-        if (entry := entry_of(values, log.steps_from)) is not None:
+        if (entry := entry_of(values, log.steps_from, side_word(row.get(side)))) is not None:
             log.entries.append(entry)
     if not log.entries:
         kind = "no object with a number in it" if records else "no JSON object"

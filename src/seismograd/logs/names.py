@@ -51,6 +51,13 @@ def is_loss(name: str) -> bool:
     return _is_loss_of(name, _TRAINING, False)
 
 
+def side_word(value: object) -> str | None:
+    """`train`, `val` or `test`, if a text is nothing but a word for one of them."""
+    word = value.strip().lower() if isinstance(value, str) else ""
+    sides = {"train": _TRAINING, "val": _VALIDATION, "test": _TEST}
+    return next((side for side, words in sides.items() if word in words), None)
+
+
 def is_validation_loss(name: str) -> bool:
     return _is_loss_of(name, _VALIDATION, True)
 

@@ -100,7 +100,7 @@ def _attempts(placed: Sequence[_Placed], columns: Columns, course: Course) -> li
             )
             kept, offset = stretch, 0
     if offset:
-        course.notes.append("the steps begin anew with each epoch: they are counted through")
+        course.notes.append("the steps begin anew, with each epoch or after a resume: they are counted through")
     return kept
 
 

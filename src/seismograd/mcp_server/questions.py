@@ -13,7 +13,7 @@ from pydantic import Field
 
 from seismograd.mcp_server import shapes
 from seismograd.mcp_server.answering import answer, said
-from seismograd.mcp_server.bounds import bounded, rounded
+from seismograd.mcp_server.bounds import TEXT, bounded, rounded
 from seismograd.quiet_rich import Console
 from seismograd.records import Finding, strict
 from seismograd.reports.page.curves import describe, line_of
@@ -21,6 +21,7 @@ from seismograd.reports.page.findings import headline, label_of, unit_of
 from seismograd.reports.page.material import materials_of
 from seismograd.reports.page.scale import Scale
 from seismograd.reports.page.verdict import verdict_of
+from seismograd.reports.ranks import merged
 from seismograd.reports.stories import Story, stories
 from seismograd.reports.terminal import render_finding
 from seismograd.reports.words import describe_place, many
@@ -85,7 +86,7 @@ class Questions:
         (material,) = materials_of(one)
         told = stories(material.findings)
         verdict = verdict_of(material, told)
-        findings = [_brief(number, each) for number, each in enumerate(one.findings(), 1)]
+        findings = [_brief(number, each) for number, each in enumerate(merged(one.findings()), 1)]
         last = (one.state.get("summary") or {}).get("last") or {}
         lines = [f"{one.id} ({one.name}): {verdict.word}. {verdict.title}.", " ".join(verdict.sentences)]
         lines += [f"Do this first: {verdict.first}"] if verdict.first else []
@@ -115,7 +116,7 @@ class Questions:
     ) -> Annotated[CallToolResult, shapes.FindingTold]:
         """Tell one finding of a run in full: place, the code line, evidence, advice, and what follows from it."""
         one = self._shelf.run(run)
-        every = one.findings()
+        every = merged(one.findings())
         at = _place_of(finding, every, one)
         each = every[at]
         after = _story_of(each, stories(every))
@@ -194,7 +195,8 @@ class Questions:
         known = telling.known_pages()
         if not id:
             listed = [{"id": page.id, "title": page.title} for page in known.values()]
-            lines = [f"{each['id']}: {each['title']}" for each in listed]
+            room = TEXT // len(listed) - 1  # every id is told, whatever has to be cut of the titles
+            lines = [_short(f"{each['id']}: {each['title']}", room) for each in listed]
             return answer("\n".join(lines), {"id": None, "title": None, "markdown": None, "catalogue": listed})
         page = known.get(id)
         if page is None:
@@ -234,7 +236,7 @@ class Questions:
         sick = self._shelf.severities([run.id for run in runs])
         for run in runs:
             if severity in ("", *sick.get(run.id, ())) and run.id in sick:
-                for number, each in enumerate(run.findings(), 1):
+                for number, each in enumerate(merged(run.findings()), 1):
                     if severity in ("", each.severity.value) and _speaks_of(each, text.casefold()):
                         found.append({**_brief(number, each), "run": run.id})
             if len(found) >= limit:
@@ -249,7 +251,7 @@ class Questions:
     def report(self, run: str) -> str:
         """A run's report as JSON, its events left out where it would be too long."""
         told, cut = bounded(self._shelf.run(run).report(), 60_000)
-        return json.dumps({**told, "cut": cut}, indent=1, ensure_ascii=False)
+        return json.dumps({**told, "cut": cut}, ensure_ascii=False)
 
     def _row(self, run: Run) -> dict[str, Any]:
         return telling.row_of(run, self._shelf.severities([run.id]).get(run.id, {}))
@@ -312,6 +314,6 @@ def _speaks_of(finding: Finding, text: str) -> bool:
     return any(text in part.casefold() for part in told if part)
 
 
-def _short(value: Any) -> str:
+def _short(value: Any, most: int = 120) -> str:
     text = str(strict(value))
-    return text if len(text) <= 120 else f"{text[:119]}\N{HORIZONTAL ELLIPSIS}"
+    return text if len(text) <= most else f"{text[: most - 1]}\N{HORIZONTAL ELLIPSIS}"

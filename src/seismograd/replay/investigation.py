@@ -371,7 +371,7 @@ class Investigation:
                     where = replace(made.where, phase="backward")
                     return replace(made, phase="backward", forward_op=made.where.op, where=where)
         shown = next(one for one in node.left if one is not None and is_bad(one))
-        given = [(one.name, one.value) for one in values.given(node) if one.value is not None]
+        given = values.certain(node)
         arrived = [one for one in node.arrived if one is not None]
         facts: dict[str, Any] = {}
         numbers, incoming = plain(shown), plain(arrived[0]) if arrived else None

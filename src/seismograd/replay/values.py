@@ -84,6 +84,15 @@ class Values:
             found.append(Given(name, value, edge))
         return found
 
+    def certain(self, node: Node) -> list[tuple[str, Tensor]]:
+        """What went into the op, as far as no constant had to be guessed for it."""
+        found = [
+            (one.name, one.value) for one in self.given(node) if one.value is not None and not self._is_doubtful(one)
+        ]
+        if not found and node.op == "aten.sqrt" and "result" in node.saved:  # which keeps what it made, not what it got
+            found = [("self", node.saved["result"].square())]
+        return found
+
     def again(self, number: int, **changed: Any) -> Tensor | None:
         """The value of a node's op with other arguments: `reduction=0`."""
         node = self._glue.nodes[number]
@@ -145,11 +154,21 @@ class Values:
                 unknown = [one.edge for one in given if one.value is None and one.edge[0] != "none"]
                 further = [one for each in unknown if (one := self._beyond(each)) is not None]
                 if not further:
+                    further = self._doubted(node, given)
+                if not further:
                     doubtful = node.op in _SHIFTS and ("none", None) in node.edges
                     unsure = unknown or doubtful or any(self._is_doubtful(one) for one in given)
                     found.append(Culprit(at, sure=not unsure))
             waiting += further
         return min(found, key=self._turn, default=None)
+
+    def _doubted(self, node: Node, given: list[Given]) -> list[Edge]:
+        """Inputs computed without a constant that nobody kept, if the op makes nothing bad of them as they seem."""
+        doubtful = [one.edge for one in given if self._is_doubtful(one)]
+        if not doubtful:
+            return []
+        result = self._computed(node)
+        return [] if result is None or is_bad(result) else doubtful
 
     def _turn(self, culprit: Culprit) -> float:
         """When it ran; what comes from a call or a leaf was looked at before, and comes last."""

@@ -61,8 +61,15 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         raise
     for watch in item.stash.get(_WATCHES, []):
         if not watch.closed:
-            try:
-                watch.check()
-            except AssertionError as error:  # no line of the test's own is to blame
-                pytest.fail(str(error), pytrace=False)
+            failure = _failure_of(watch)
+            if failure is not None:  # no line of the test's own is to blame
+                pytest.fail(failure, pytrace=False)
     return result
+
+
+def _failure_of(watch: Healthy) -> str | None:
+    try:
+        watch.check()
+    except AssertionError as error:
+        return str(error)
+    return None

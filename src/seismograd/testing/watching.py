@@ -90,9 +90,10 @@ class Healthy:
         self.close()
         wrong = [finding for finding in self.watch.findings if finding.severity.weight >= self._limit.weight]
         problem = "" if wrong else self._not_improved()
-        if wrong or problem:
-            raise AssertionError("\n".join(part for part in (problem, self.told(), self._page()) if part))
+        failure = "\n".join(part for part in (problem, self.told(), self._page()) if part) if wrong or problem else ""
         self._forget()
+        if failure:
+            raise AssertionError(failure)
 
     def close(self) -> None:
         self.watch.close()
@@ -204,9 +205,9 @@ def assert_trains(
             torch.manual_seed(seed)
         if optimizer is None:
             optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-        was_training = model.training
-        model.train()
-        stack.callback(model.train, was_training)
+        if not model.training:  # else parts that are in evaluation mode are meant to be
+            stack.callback(_back_to, {module: module.training for module in model.modules()})
+            model.train()
         healthy = Healthy(
             model, optimizer, level=level, ignore=ignore, fail_on=fail_on, must_improve=must_improve, **arguments
         )
@@ -225,6 +226,11 @@ def assert_trains(
                     loss_of()
                     optimizer.step()
     return healthy.watch.report()
+
+
+def _back_to(modes: Mapping[nn.Module, bool]) -> None:
+    for module, training in modes.items():
+        module.training = training
 
 
 def _again(batches: Iterable[Any]) -> Iterator[Any]:

@@ -35,6 +35,7 @@ class RepeatedRecovery:
     Every tenth file is broken. Skipping hides it; leaving the files out mends it:
 
         with sg.watch(model, optimizer, recovery={"nonfinite-input": "skip"}):
+            train(model, optimizer, files)
     """
 
     id: ClassVar[str] = "repeated-recovery"
