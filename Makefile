@@ -36,6 +36,7 @@ bench: .venv/.bench ## what watching costs, how judging scales, who finds where 
 	$(BIN)/python benchmarks/optimize.py
 	$(BIN)/python benchmarks/store.py
 	$(BIN)/python benchmarks/server.py
+	$(BIN)/python benchmarks/ranks.py
 	$(BIN)/python benchmarks/gauntlet.py --peers
 
 format: .venv/.dev ## let ruff format and mend the code

@@ -61,6 +61,7 @@ def test_explain_lists_every_finding_by_its_part_of_the_catalogue() -> None:
         "loop:",
         "data:",
         "resources:",
+        "ranks:",
         "diffusion:",
         "itself:",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -108,3 +109,48 @@ def test_under_supervision_someone_else_sees_to_it(monkeypatch: pytest.MonkeyPat
     forget = endings.before_a_signal_ends(lambda code, name: None)
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     forget()
+
+
+def test_one_that_waits_in_native_code_ends_all_the_same(tmp_path: Path) -> None:
+    program = """
+import ctypes, threading
+endings.before_a_signal_ends(leaving)
+endings.insist()
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)
+libc.pthread_mutex_lock(mutex)
+libc.pthread_mutex_lock(mutex)
+"""
+    assert _run(program, tmp_path) == (-15, [])
+
+
+def test_one_that_comes_back_is_ended_first(tmp_path: Path) -> None:
+    program = """
+endings.before_a_signal_ends(leaving)
+endings.insist()
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(60)
+"""
+    assert _run(program, tmp_path) == (-15, ["ended 143 SIGTERM"])
+
+
+def test_nothing_is_left_of_what_insists() -> None:
+    forget = endings.before_a_signal_ends(lambda code, name: None)
+    endings.insist()
+    assert endings._wakeup is not None
+    forget()
+    assert endings._wakeup is None
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_on_another_thread_what_insists_stays_until_the_main_thread_leaves() -> None:
+    forget = endings.before_a_signal_ends(lambda code, name: None)
+    endings.insist()
+    elsewhere = threading.Thread(target=forget)
+    elsewhere.start()
+    elsewhere.join()
+    assert endings._wakeup is not None
+    os.fstat(endings._wakeup[1])  # it is open: Python may still write to it
+    endings.before_a_signal_ends(lambda code, name: None)()
+    assert endings._wakeup is None
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

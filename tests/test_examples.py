@@ -95,12 +95,12 @@ def test_the_numpy_example_is_judged_without_torch(arguments: list[str], verdict
 @pytest.mark.slow
 def test_the_ranks_of_the_ddp_example_are_watched_and_are_one_run(tmp_path: Path) -> None:
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = run_example(tmp_path, *launch, str(ROOT / "examples/ddp/train.py"))
+    done = run_example(tmp_path, *launch, str(ROOT / "examples/ddp.py"))
     aborted_by_gloo = "terminate called without an active exception" in done.stderr  # at the end: unwatched ones, too
     assert done.returncode == 0 or aborted_by_gloo, done.stderr
     assert {line.partition(", loss")[0] for line in done.stdout.splitlines()} == {
-        "rank 0: healthy, 40 steps",
-        "rank 1: healthy, 40 steps",
+        "rank 0: healthy, 60 steps",
+        "rank 1: healthy, 60 steps",
     }
     (run,) = runs(tmp_path / "runs")
     assert (run.name, run.ranks) == ("ddp", [0, 1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from seismograd import governor
-from seismograd.governor import Governor
+from seismograd.governor import Governor, Stride
 from seismograd.records import DebugLevel
 
 
@@ -123,3 +123,52 @@ def test_a_step_that_is_insisted_on_is_read() -> None:
     keeper.insists = False
     keeper.stepped(2, 0.1)
     assert not keeper.reads
+
+
+def _ranks(levels, costs, steps=2000, seconds=0.01):
+    """The steps that governors read, and those whose tables they take, each with costs of its own."""
+    told = []
+    for level, (floor, tables) in zip(levels, costs, strict=True):
+        governor = Governor(DebugLevel.of(level))
+        governor.together = Stride(DebugLevel.of(level))
+        governor.drain()
+        read, dear = set(), set()
+        for step in range(steps):
+            if governor.reads:
+                read.add(step)
+                governor.spend(floor)
+            if governor.takes_tables:
+                dear.add(step)
+                governor.spend(tables)
+                governor.spend_on_tables(tables)
+            governor.stepped(step, seconds)
+        told.append((read, dear, governor))
+    return told
+
+
+def test_ranks_read_the_same_steps_whatever_they_can_afford():
+    (one, other) = _ranks(["advanced", "advanced"], [(0.001, 0.002), (0.0035, 0.008)])
+    late = set(range(256, 2000))
+    assert other[0] & late < one[0] & late, "who can afford less reads some of the others' steps"
+    assert other[1] & late <= one[1] & late
+    assert one[0] & late
+    assert one[1] & late
+
+
+def test_ranks_stay_within_the_budget_together():
+    for read, dear, own in _ranks(["basic", "advanced"], [(0.0002, 0.0), (0.001, 0.004)], steps=4000):
+        assert own.share <= own.budget * 1.1
+        assert len(read) > 40
+        assert len(dear) >= 3
+
+
+def test_what_costs_nothing_is_done_at_every_step():
+    ((read, _, _),) = _ranks(["extreme"], [(1e-9, 1e-9)], steps=500)
+    assert len(read) == 500
+
+
+def test_however_dear_some_steps_are_read_and_the_same_ones():
+    told = _ranks(["basic", "basic"], [(0.5, 0.0), (1.0, 0.0)])
+    for read, _, _ in told:
+        assert {step for step in range(192, 2000) if step % 64 == 0} <= read
+    assert {step for step in told[0][0] if step > 192} == {step for step in told[1][0] if step > 192}

@@ -208,3 +208,55 @@ def test_an_event_is_one_root_and_the_others_follow():
         "nonfinite-gradient": "nonfinite-activation",
     }
     assert judge.findings[0].id == "nonfinite-activation"
+
+
+def test_a_higher_revision_is_told_anew_and_a_lower_is_not():
+    judge = Judge([])
+    for revision, text in [(0, "first"), (2, "more"), (1, "less"), (2, "again")]:
+        judge.add(Finding("rank-desync", Severity.CRITICAL, 3, text, 1, evidence={"revision": revision, text: True}))
+    (only,) = judge.findings
+    assert (only.message, only.count, only.evidence["revision"]) == ("more", 4, 2)
+    assert set(only.evidence) == {"revision", "first", "more"}
+    judge.add(Finding("plain", Severity.INFO, 3, "first"))
+    judge.add(Finding("plain", Severity.INFO, 4, "second"))
+    assert [f.message for f in judge.findings if f.id == "plain"] == ["first"]
+
+
+def test_what_is_found_between_ranks_is_of_all_of_them():
+    judge = Judge([cause("rank-a"), cause("rank-b", follows=("rank-a",)), cause("plain", follows=("rank-a", "other"))])
+    judge.add(Finding("rank-b", Severity.CRITICAL, 5, "b", rank=2))
+    judge.add(Finding("plain", Severity.WARNING, 5, "p", rank=2))
+    judge.add(Finding("rank-a", Severity.WARNING, 3, "a", rank=1))
+    because = {f.id: f.evidence.get("because") for f in judge.findings}
+    assert because == {"rank-a": None, "rank-b": "rank-a", "plain": None}
+
+
+def test_values_that_are_not_finite_spread_over_ranks_only_where_that_was_seen():
+    def at(name, step, rank, **evidence):
+        return Finding(name, Severity.CRITICAL, step, name, rank, evidence=evidence)
+
+    located = at("nonfinite-loss", 12, 1, origin="loss")
+    seen = at("nonfinite-gradient", 12, 0)
+    updated = at("nonfinite-parameter", 13, 0, origin="optimizer")
+    own = at("nonfinite-input", 13, 2, origin="input")
+    before = at("nonfinite-gradient", 3, 3)
+    between = at("rank-nonfinite", 12, 1, origin="loss", culprits=[1])
+    rest = [located, seen, updated, own, before]
+    for order in ([*rest, between], [between, *rest], [seen, between, *reversed(rest)]):
+        judge = Judge(DEFAULT)
+        for each in order:
+            if each.key not in {f.key for f in judge.findings}:
+                judge.add(each)
+        because = {(f.id, f.rank): f.evidence.get("because") for f in judge.findings}
+        assert because == {
+            ("nonfinite-loss", 1): None,
+            ("rank-nonfinite", 1): "nonfinite-loss",
+            ("nonfinite-gradient", 0): "rank-nonfinite",
+            ("nonfinite-parameter", 0): "rank-nonfinite",
+            ("nonfinite-input", 2): None,
+            ("nonfinite-gradient", 3): None,
+        }
+    judge = Judge(DEFAULT)
+    for each in rest:
+        judge.add(each)
+    assert {f.evidence.get("because") for f in judge.findings if f.rank in (2, 3)} == {None}

@@ -68,5 +68,6 @@ def test_a_sick_run_is_diagnosed(patient: Patient, seed: int) -> None:
 
 def test_every_finding_has_two_sick_patients() -> None:
     counted = Counter(each for patient in SICK.values() if not patient.missed for each in patient.expects)
-    assert {detector.id: counted[detector.id] for detector in DEFAULT if counted[detector.id] < 2} == {}
+    alone = [detector.id for detector in DEFAULT if not detector.id.startswith("rank-")]  # tests/distributed has those
+    assert {name: counted[name] for name in alone if counted[name] < 2} == {}
     assert len(HEALTHY) >= 250

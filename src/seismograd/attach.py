@@ -111,6 +111,8 @@ def loop_for(
     )
     if debugger.recovery is not None:
         loop.recover_by(debugger.recovery)
+    if debugger.compares:
+        debugger.join_ranks(loop)
     return loop
 
 

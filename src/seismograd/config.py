@@ -29,6 +29,8 @@ class Config:
     notify_on: str = "warning"
     sinks: tuple[str, ...] = ()
     """Where readings and findings go besides the terminal and `logging`."""
+    ranks: bool = True
+    """Whether the ranks of a distributed training are compared."""
 
     def apply(self, detectors: Iterable[Detector]) -> tuple[Detector, ...]:
         """`detectors` with the limits that the file sets; a limit of what does not exist is warned of."""
@@ -82,7 +84,7 @@ def find_config(start: Path | None = None) -> Config:
 def _parse(table: Any, path: Path) -> Config:
     if not isinstance(table, Mapping):
         raise ValueError(f"{path}: [tool.seismograd] is {table!r}, not a table")
-    known = {"level", "budget", "ignore", "limits", "capture", "store", "notify", "notify_on", "sinks"}
+    known = {"level", "budget", "ignore", "limits", "capture", "store", "notify", "notify_on", "sinks", "ranks"}
     unknown = sorted(set(table) - known)
     if unknown:
         raise ValueError(f"{path}: [tool.seismograd] has an unknown key {unknown[0]!r}: known are {sorted(known)}")
@@ -101,8 +103,11 @@ def _parse(table: Any, path: Path) -> Config:
     store = table.get("store")
     if not isinstance(store, (str, bool, NoneType)):
         raise ValueError(f"{path}: [tool.seismograd] store is {store!r}: it takes a path, a URL, true or false")
+    ranks = table.get("ranks", True)
+    if not isinstance(ranks, bool):
+        raise ValueError(f"{path}: [tool.seismograd] ranks is {ranks!r}: it takes true or false")
     told, sinks = _notify(table, path), _sinks(table, path)
-    return Config(table.get("level"), budget, tuple(ignore), limits, path, capture, store, *told, sinks)
+    return Config(table.get("level"), budget, tuple(ignore), limits, path, capture, store, *told, sinks, ranks)
 
 
 def _sinks(table: Mapping[str, Any], path: Path) -> tuple[str, ...]:

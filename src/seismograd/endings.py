@@ -6,9 +6,12 @@ A forked child gets the default back at once.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +24,12 @@ _at_work: dict[int, Leaving] = {}
 _caught: set[int] = set()
 _numbers = iter(range(1 << 62))
 _forks_are_heard_of = False
+_wakeup: tuple[int, int] | None = None
+_handled = False
+_OVERDUE = 1.0
+"""Seconds within which the main thread has to come to our handler."""
+_HIGH = 64
+"""Descriptors from here on: those below may be counted on."""
 
 supervised = False
 """Whether someone else sees to it: `seismograd run` has handlers of its own."""
@@ -54,7 +63,80 @@ def _listen() -> None:
             return
 
 
+def insist() -> None:
+    """From now on a signal ends the process even if the main thread does not come back from native code: one rank that
+    waits for another in a collective would else outlive the launcher's SIGTERM.
+
+    A thread of the operating system's kind, unknown to `threading`, reads what Python writes when a signal comes.
+    """
+    global _wakeup, _handled
+    if _wakeup is not None or not _caught or threading.current_thread() is not threading.main_thread():
+        return
+    import fcntl
+
+    pipe = os.pipe()
+    try:
+        reads = fcntl.fcntl(pipe[0], fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        writes = fcntl.fcntl(pipe[1], fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    except OSError:  # so few descriptors are allowed
+        return
+    finally:
+        for fd in pipe:
+            os.close(fd)
+    os.set_blocking(writes, False)
+    before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    if before != -1:  # the program has its own
+        signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+        os.close(reads)
+        os.close(writes)
+        return
+    _wakeup, _handled = (reads, writes), False
+    _thread.start_new_thread(_read, (reads,))
+
+
+def _read(reads: int) -> None:
+    with contextlib.suppress(OSError):
+        while numbers := os.read(reads, 64):
+            for number in numbers:
+                if _is_ours(number) and _is_overdue() and _is_ours(number):
+                    import ctypes
+
+                    ctypes.CDLL(None).signal(number, 0)  # SIG_DFL, from this thread
+                    os.kill(os.getpid(), number)
+    with contextlib.suppress(OSError):
+        os.close(reads)
+
+
+def _is_ours(number: int) -> bool:
+    return number in _caught and signal.getsignal(number) == _handle
+
+
+def _is_overdue() -> bool:
+    until = time.monotonic() + _OVERDUE
+    while time.monotonic() < until and not _handled:
+        time.sleep(0.05)
+    return not _handled
+
+
+def _stop_insisting(forked: bool = False) -> None:
+    global _wakeup  # noqa: PLW0603
+    if _wakeup is None:
+        return
+    reads, writes = _wakeup
+    try:
+        if (before := signal.set_wakeup_fd(-1)) not in (-1, writes):
+            signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+    except ValueError:  # closed on another thread: it stays with the handler, or Python would write to who knows what
+        return
+    _wakeup = None
+    for fd in (reads, writes) if forked else (writes,):  # the thread reads its end, and ends
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
 def _handle(number: int, frame: Any) -> None:
+    global _handled  # noqa: PLW0603
+    _handled = True
     for leaving in list(_at_work.values()):
         with contextlib.suppress(Exception):  # whatever happens, the process is to end as it would have
             leaving(128 + number, signal.Signals(number).name)
@@ -66,6 +148,7 @@ def _handle(number: int, frame: Any) -> None:
 
 def _leave() -> None:
     """Puts the default back, unless someone has set another handler meanwhile."""
+    _stop_insisting()
     for number in tuple(_caught):
         try:
             if signal.getsignal(number) == _handle:
@@ -76,5 +159,6 @@ def _leave() -> None:
 
 
 def _forked() -> None:
+    _stop_insisting(forked=True)
     _at_work.clear()
     _leave()

@@ -90,7 +90,8 @@ class Judge:
         located = "origin" in finding.evidence and not known.evidence.keys() & {"origin", "because"}
         if located and "because" in finding.evidence:
             self._given.add(finding.key)
-        if located or finding.severity.weight > known.severity.weight:  # its place is known, or it got worse
+        worse = finding.severity.weight > known.severity.weight
+        if located or worse or _revision(finding) > _revision(known):  # its place is known, it got worse, more is known
             merged = replace(
                 merged,
                 severity=finding.severity,
@@ -167,7 +168,10 @@ class Judge:
         """
         run = [f for f in self._findings.values() if _same_run(f, new)]
         causes = {
-            effect.key: [f for f in run if self._explains(f, effect) and not self._is_root(effect)] for effect in run
+            effect.key: [
+                f for f in run if _same_run(f, effect) and self._explains(f, effect) and not self._is_root(effect)
+            ]
+            for effect in run
         }
         changed = []
         for effect in run:
@@ -194,6 +198,8 @@ class Judge:
         """
         if is_located(cause) and spreads(cause, effect) and not is_located(effect) and cause.step <= effect.step:
             return True
+        if is_shared(cause, effect):
+            return spread_over_ranks(cause, effect)
         if cause.id not in self._follows.get(effect.id, ()):
             return False
         if effect.id not in self._follows.get(cause.id, ()):
@@ -208,8 +214,12 @@ def _is_there(need: str, have: set[str]) -> bool:
 
 
 def _same_run(cause: Finding, effect: Finding) -> bool:
-    """Whether one may explain the other: of one rank, and of one optimizer; NaN spreads in a GAN."""
-    if cause.rank != effect.rank:
+    """Whether one may explain the other: of one rank, and of one optimizer; NaN spreads in a GAN, and over ranks.
+
+    What is found between ranks (`rank-...`) is of all of them: its rank is only the one that is to blame.
+    """
+    between = cause.id.startswith("rank-") and effect.id.startswith("rank-")
+    if cause.rank != effect.rank and not between and not is_shared(cause, effect):
         return False
     of_cause, of_effect = cause.evidence.get("series"), effect.evidence.get("series")
     return spreads(cause, effect) or of_cause is None or of_effect is None or of_cause == of_effect
@@ -223,6 +233,65 @@ def is_located(finding: Finding) -> bool:
 def spreads(cause: Finding, effect: Finding) -> bool:
     """Whether one is not finite because the other is not, maybe."""
     return cause is not effect and cause.id.startswith("nonfinite-") and effect.id.startswith("nonfinite-")
+
+
+SPREAD = "rank-nonfinite"
+"""The finding that says which rank gave the others values that are not finite."""
+
+
+def is_shared(cause: Finding, effect: Finding) -> bool:
+    """Whether one tells of values that are not finite, and the other how such values went from rank to rank."""
+    one, other = cause.id, effect.id
+    return (one == SPREAD and other.startswith("nonfinite-")) or (other == SPREAD and one.startswith("nonfinite-"))
+
+
+def spread_over_ranks(cause: Finding, effect: Finding) -> bool:
+    """Of two findings that `is_shared` holds for: whether `effect` follows from `cause`.
+
+    The one that knows the line, on the rank that went bad, is the cause of all. How it spread follows from it, and from
+    that in turn what the ranks saw of it without knowing where it began.
+    """
+    if cause.step > effect.step:
+        return False
+    if effect.id == SPREAD:
+        return is_located(cause) and cause.rank in _culprits(effect)
+    if effect.rank in _culprits(cause):
+        return not is_located(effect)
+    return effect.evidence.get("origin") in (None, "optimizer")  # an update with gradients that came from elsewhere
+
+
+def _culprits(finding: Finding) -> set[int]:
+    return {finding.rank, *(finding.evidence.get("culprits") or ())}
+
+
+def across_ranks(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings of several ranks' judges, put together: those that are not finite are linked over ranks.
+
+    A judge that saw the readings of all ranks has done so already.
+    """
+    findings = list(findings)
+    spread = [finding for finding in findings if finding.id == SPREAD]
+    linked = []
+    for effect in findings:
+        among = spread if effect.id.startswith("nonfinite-") else findings if effect.id == SPREAD else ()
+        own = (each for each in among if launch_of(each) == launch_of(effect))
+        causes = [each for each in own if is_shared(each, effect) and spread_over_ranks(each, effect)]
+        if causes and "because" not in effect.evidence:
+            root = min(causes, key=lambda each: (each.step, each.rank))
+            effect = replace(effect, evidence={**effect.evidence, "because": root.id})  # noqa: PLW2901
+        linked.append(effect)
+    return linked
+
+
+def launch_of(finding: Finding) -> tuple[Any, Any]:
+    """In which run, and which attempt of it: what happened in another one explains nothing, and is another fault."""
+    return finding.evidence.get("run"), finding.evidence.get("attempt")
+
+
+def _revision(finding: Finding) -> int:
+    """How much its detector knew when it told of it: what is told later with a higher number takes its place."""
+    revision = finding.evidence.get("revision")
+    return revision if isinstance(revision, int) else 0
 
 
 STATUSES = ("healthy", "warning", "critical")
@@ -241,7 +310,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     A cause counts as severe as the worst of what follows from it, so that the reader meets it first.
     """
     findings = list(findings)
-    causes = [_cause(finding, findings) for finding in findings]
+    causes = causes_of(findings, apart=lambda finding: finding.evidence.get("attempt"))
     weights = [finding.severity.weight for finding in findings]
     depths = [0] * len(findings)
     for at in range(len(findings)):
@@ -255,13 +324,28 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     return [findings[at] for at in order]
 
 
-def _cause(finding: Finding, findings: Sequence[Finding]) -> int | None:
-    """Where in `findings` the cause of `finding` stands, in the same series and rank if it can be."""
-    because = finding.evidence.get("because")
-    if because is None:
-        return None
-    at = [i for i, other in enumerate(findings) if other.id == because and other is not finding]
-    return min(at, key=lambda i: (not is_located(findings[i]), findings[i].key[1:] != finding.key[1:]), default=None)
+def causes_of(findings: Sequence[Finding], *, apart: Callable[[Finding], Any] | None = None) -> list[int | None]:
+    """Where in `findings` the cause of each stands: one that is located, then one of its own series and rank.
+
+    What is `apart` does not explain the other. Very many ranks may have the same few faults: none is compared with all.
+    """
+    first: dict[Any, list[int]] = {}
+    for at, finding in enumerate(findings):
+        kind = (finding.id, None if apart is None else apart(finding))
+        own = finding.key[1:]
+        ways = ((True, own), (True, None)) if is_located(finding) else ()
+        for way in (*ways, (False, own), (False, None)):
+            places = first.setdefault((kind, *way), [])
+            if len(places) < 2:  # the second, should the first be the finding itself
+                places.append(at)
+    causes: list[int | None] = []
+    for at, finding in enumerate(findings):
+        because = finding.evidence.get("because")
+        cause = (because, None if apart is None else apart(finding))
+        wanted = ((True, finding.key[1:]), (True, None), (False, finding.key[1:]), (False, None))
+        there = (place for way in wanted for place in first.get((cause, *way), ()) if place != at)
+        causes.append(None if because is None else next(there, None))
+    return causes
 
 
 def judge_all(readings: Iterable[Reading], detectors: Sequence[Detector]) -> list[Finding]:

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from seismograd import endings, folders
 from seismograd.complaints import complain
-from seismograd.records import rank, run_id
+from seismograd.records import attempt, rank, run_id, world_size
 from seismograd.reports.report import build_report
 from seismograd.stats.plain import plain
 
@@ -203,6 +203,8 @@ class _Record:
             on_request=lambda _kind, _value, answer: answer("this run is a log: there is no training to ask"),
             complain=complain,
             on_start=self._guard,
+            world=world_size(),
+            attempt=attempt(),
         )
 
     def _guard(self) -> None:

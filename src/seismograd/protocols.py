@@ -14,6 +14,7 @@ class Checker(Protocol):
     def check(self, reading: Reading) -> Finding | None:
         """The fault as of this reading, each time it is seen; the judge merges repeats.
 
+        A repeat whose evidence has a higher `revision` is told anew: more is known about the same fault.
         A checker may also have `suspects`: whether the fault may be beginning, for who has to act before it is sure.
         """
         ...

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import math
 import os
+import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -238,21 +239,67 @@ def strict(value: Any) -> Any:
 
 
 def rank() -> int:
-    """This process's rank as its launcher says it; 0 where it says none."""
+    """This process's rank as its launcher says it, or torch, if its ranks were made by the program; 0 if none does."""
+    told = _number("RANK")
+    if told is not None:
+        return told
+    group = _group()
+    return 0 if group is None else int(group.get_rank())
+
+
+def world_size() -> int:
+    """How many processes train together, as their launcher says it, or torch."""
+    told = _number("WORLD_SIZE")
+    if told is not None:
+        return max(1, told)
+    group = _group()
+    return 1 if group is None else int(group.get_world_size())
+
+
+def attempt() -> int:
+    """How often an elastic launcher started these processes again."""
+    return max(0, _number("TORCHELASTIC_RESTART_COUNT") or 0)
+
+
+def spans_machines() -> bool:
+    """Whether the launcher says that the ranks are on several machines."""
+    local, nodes = _number("LOCAL_WORLD_SIZE"), _number("GROUP_WORLD_SIZE") or _number("SLURM_NNODES") or 1
+    return nodes > 1 or (local is not None and _number("RANK") is not None and world_size() != local)
+
+
+def _number(name: str) -> int | None:
+    """A number of the environment."""
     try:
-        return int(os.environ.get("RANK") or 0)
-    except ValueError:
-        return 0
+        return int(os.environ[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def _group() -> Any:
+    """torch.distributed, if the program has begun to use it."""
+    torch = sys.modules.get("torch.distributed")
+    try:
+        return torch if torch is not None and torch.is_available() and torch.is_initialized() else None
+    except AttributeError:  # it is being imported
+        return None
 
 
 def launcher() -> tuple[float, str] | None:
-    """Of several ranks: when the process that launched them began, and what tells the launch from others."""
-    try:
-        alone = int(os.environ.get("WORLD_SIZE") or 1) < 2
-    except ValueError:
-        alone = True
-    if alone:
+    """Of several ranks: when the process that launched them began, and what tells the launch from others.
+
+    An elastic launcher starts its processes again: what it tells then is the same. On several machines there are
+    several of them: then it is the day, and what all are told.
+    """
+    elastic = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    if world_size() < 2 and not elastic:
         return None
+    names = ("TORCHELASTIC_RUN_ID",) if elastic else ("MASTER_ADDR", "MASTER_PORT")
+    if spans_machines():
+        # The port is left out where it may change between attempts, but a name that says nothing is not enough.
+        usual = elastic in ("", "none", "0")
+        names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", *_JOBS, *(("MASTER_PORT",) if usual else ()))
+        today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+        return today, " ".join([str(today), *(os.environ.get(name, "") for name in names)])
     import psutil
 
     parent = os.getppid()
@@ -260,9 +307,11 @@ def launcher() -> tuple[float, str] | None:
         began = psutil.Process(parent).create_time()
     except psutil.Error:
         return None
-    told = [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")]
-    return began, " ".join([str(parent), str(began), *told])
+    return began, " ".join([str(parent), str(began), *(os.environ.get(name, "") for name in names)])
 
+
+_JOBS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "LSB_JOBID", "PBS_JOBID", "PMIX_NAMESPACE")
+"""What schedulers call a job."""
 
 _made = itertools.count()
 
@@ -271,7 +320,12 @@ def run_id() -> str:
     """A name for a run: when it began, and what tells it from others. The ranks of one launch find the same."""
     parent = launcher()
     if parent is None:
-        return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
+        return new_id()
     began, key = parent
     told = hashlib.sha256(f"{key} {next(_made)}".encode()).hexdigest()[:6]
     return f"{datetime.fromtimestamp(began, UTC):%Y%m%d-%H%M%S}-{told}"
+
+
+def new_id() -> str:
+    """A name that no other run has."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"

@@ -20,7 +20,7 @@ RECOVERED = ("skipped_steps", "rollbacks")
 
 _PHASES = (
     *("time/step", "time/data", "time/forward", "time/backward", "time/optimizer"),
-    *("time/evaluation", "time/checkpoint", "time/logging", "time/rest", "time/watch"),
+    *("time/evaluation", "time/checkpoint", "time/logging", "time/collective", "time/rest", "time/watch"),
 )
 _WITHIN = ("time/stalled", "time/gc")
 """What lies inside the phases."""

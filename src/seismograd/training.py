@@ -6,6 +6,7 @@ import atexit
 import difflib
 import math
 import os
+import platform
 import time
 import weakref
 from collections import deque
@@ -20,13 +21,24 @@ from seismograd.activations import ActivationMonitor
 from seismograd.complaints import complain
 from seismograd.config import Config, find_config
 from seismograd.detectors.insights import EXPLAINED, evidence_of
+from seismograd.distributed import world
 from seismograd.errands import Errands
-from seismograd.governor import Governor
+from seismograd.governor import Governor, Stride
 from seismograd.history import TrainingHistory, issues_of
-from seismograd.judge import Judge
+from seismograd.judge import Judge, status_of
 from seismograd.progress import Numbers
 from seismograd.protocols import Detector, Sink
-from seismograd.records import WITHOUT_DETECTOR, DebugLevel, Finding, Reading, Severity, Where, rank, run_id
+from seismograd.records import (
+    WITHOUT_DETECTOR,
+    DebugLevel,
+    Finding,
+    Reading,
+    Severity,
+    Where,
+    attempt,
+    rank,
+    world_size,
+)
 from seismograd.reports.report import build_report
 from seismograd.stats.arrays import GradientStats, array_reading
 from seismograd.tally import COUNTED, Tally, summary_of
@@ -38,6 +50,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from seismograd.by_hand import ByHand
+    from seismograd.distributed.exchange import Exchange
     from seismograd.loop import Loop
     from seismograd.recovery.policies import Plan
     from seismograd.recovery.recovery import Recovery
@@ -50,6 +63,12 @@ _RESERVED = (
     *("gradient/", "parameter/", "update/"),
 )
 
+
+_OF_ALL_RANKS = frozenset({"ranks", "hang"})
+"""Facts that were put together from several ranks."""
+
+_OTHERS = 1000
+"""Findings of other ranks that are kept, however many ranks there are."""
 
 watches: weakref.WeakSet[TrainingDebugger] = weakref.WeakSet()
 """Those that were opened with `watch()` in this process."""
@@ -67,7 +86,11 @@ class TrainingDebugger:
     _trained: Mapping[str, Any] = {}
     """What was trained when the record began."""
     _charged = 0.0
-    """Seconds of the recorder that the governor has heard of."""
+    """Seconds of our threads that the governor has heard of."""
+    compares = False
+    """Whether this rank is compared with others, where there are any."""
+    exchange: Exchange | None = None
+    """The way to them."""
 
     def __init__(
         self,
@@ -88,7 +111,7 @@ class TrainingDebugger:
         self._level = DebugLevel.of(level or config.level or DebugLevel.ADVANCED)
         self.governor = Governor(self._level, config.budget if budget is None else budget)
         self.strict = strict
-        self.id = run_id()
+        self.id = world.run_id()
         self.name = name or "run"
         self.rank = rank()
         self.events: deque[dict[str, Any]] = deque(maxlen=1000)
@@ -121,6 +144,8 @@ class TrainingDebugger:
         """What acts on findings, if the user has asked for it."""
         self.errands = Errands(self)
         """What is asked of the run from outside."""
+        self.others: dict[tuple[Any, ...], Finding] = {}
+        """What other ranks have found, as far as the first one has heard of it."""
         self._sinks = _sinks(sinks)
         self.recorder: Recorder | None = None
         """What keeps the run in the store."""
@@ -224,6 +249,9 @@ class TrainingDebugger:
         self.errands.close()
         if self._loop is not None:
             self._loop.close()
+        if self.exchange is not None:
+            self.exchange.close()
+            self.hear_ranks()
         if self.recovery is not None:
             self.recovery.close()
         self._by_hand = None
@@ -336,7 +364,7 @@ class TrainingDebugger:
 
     def report(self) -> dict[str, Any]:
         """The report of the run so far, as strict JSON; it also answers under the names of the seed's report."""
-        findings = self._judge.findings
+        findings, others = self._judge.findings, list(self.others.values())
         issues, recommendations = issues_of(findings)
         recent = list(self.gradient_history)[-10:]
         sick_gradients = any("gradient" in f.id and f.severity is not Severity.INFO for f in findings)
@@ -344,8 +372,9 @@ class TrainingDebugger:
             run={
                 "id": self.id,
                 "name": self.name,
-                "status": self.status,
+                "status": self.status if self._crashed else status_of([*findings, *others]),
                 "steps": self._steps(),
+                **({} if self.exchange is None else {"ranks": self.exchange.world}),
                 "level": self._level.value,
                 "started": self._started.isoformat(timespec="milliseconds"),
                 "ended": self._ended.isoformat(timespec="milliseconds") if self._ended else None,
@@ -353,7 +382,7 @@ class TrainingDebugger:
                 "overhead": self._overhead(),
                 **({} if self.recorder is None else {"store": self.recorder.told()}),
             },
-            findings=findings,
+            findings=[*findings, *others],
             summary={**self.get_training_summary(), "last": self._tally.latest},
             events=list(self.events),
             memory=list(self._tally.memory),
@@ -418,6 +447,8 @@ class TrainingDebugger:
         for sink in self._sinks:
             if hasattr(sink, "page"):
                 sink.page = self.html
+            if hasattr(sink, "leader_tells"):
+                sink.leader_tells = getattr(self, "leader_tells", None)
             if hasattr(sink, "begin"):
                 sink.begin({"id": self.id, "name": self.name}, self.note, self._say)
 
@@ -425,7 +456,7 @@ class TrainingDebugger:
         """Opens the record of the run, where one is wanted. It is a sink like others."""
         if where is False:
             return
-        from seismograd.store.about import about, world_size
+        from seismograd.store.about import about
         from seismograd.store.recorder import Recorder
         from seismograd.store.schema import file_of, limit_of, url_of
 
@@ -443,6 +474,8 @@ class TrainingDebugger:
             on_request=self.errands.ask,
             complain=self._say,
             on_start=self._recording_starts,
+            world=world_size(),
+            attempt=attempt(),
         )
         self._sinks.append(self.recorder)
 
@@ -461,6 +494,8 @@ class TrainingDebugger:
             "level": self._level.value,
             "budget": self.governor.budget,
             "steps": self._steps(),
+            "host": platform.node(),
+            "pid": self._pid,
             "ignored": sorted(self._ignored),
             "exit": dict(self._exit),
             "summary": {**self.get_training_summary(), "last": dict(self._tally.latest)},
@@ -481,6 +516,8 @@ class TrainingDebugger:
         if not self._guards:
             atexit.register(self.close)
             self._guards = (endings.before_a_signal_ends(self._left_by),)
+        if self.exchange is not None:
+            endings.insist()
 
     def close_at_exit(self) -> None:
         """Sees to it that the run is closed when the process ends, before what was registered earlier."""
@@ -518,11 +555,83 @@ class TrainingDebugger:
                 sink.write_reading(reading)
             except Exception as error:
                 self._drop(sink, error)
-        if self.recorder is not None:  # its thread takes the interpreter's time too
-            spent, before, self._charged = self.recorder.spent, self._charged, self.recorder.spent
-            self.governor.spend(spent - before)
+        if self.exchange is not None:
+            self._exchanged(reading)
+        elif self.compares and reading.step & (reading.step - 1) == 0 and self._loop is not None and not self._closed:
+            self.join_ranks(self._loop)  # the ranks have met since, maybe: asked at steps 0, 1, 2, 4, 8, ...
+        self._charge_threads()
         if self.errands.waiting:
             self.errands.reading_came(reading)
+
+    # -- other ranks -------------------------------------------------------------------------------------------------
+
+    def join_ranks(self, loop: Loop) -> None:
+        """From now on this rank is compared with the others, if there are any."""
+        from seismograd.distributed.joining import join, processors
+
+        try:
+            if not join(self, loop):
+                return
+            if self.governor.together is None:
+                self.governor.together = Stride(self._level, processors())
+            if self._guards:
+                endings.insist()
+        except Exception as error:
+            self.compares = False
+            self._failed("the comparison of ranks", error)
+
+    def _exchanged(self, reading: Reading) -> None:
+        """Tells the others of a reading, and takes what came from them meanwhile."""
+        exchange = self.exchange
+        assert exchange is not None
+        try:
+            exchange.hear(reading)
+        except Exception as error:
+            self.exchange, self.compares = None, False
+            exchange.leave()
+            self._failed("the comparison of ranks", error)
+            return
+        if exchange.inbox and not reading.facts.keys() & _OF_ALL_RANKS:
+            self.hear_ranks()
+
+    def hear_ranks(self) -> None:
+        """Judges what came from all ranks: on the thread that trains, or on another if that one is stuck or gone."""
+        exchange = self.exchange
+        while exchange is not None and exchange.inbox:
+            try:
+                told = exchange.inbox.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            if isinstance(told, Finding):
+                self._hear_finding(told)
+            else:
+                self._take(told)
+
+    def _hear_finding(self, finding: Finding) -> None:
+        """Another rank has found something."""
+        if finding.id in self._ignored:
+            return
+        new = finding.key not in self.others
+        if new and len(self.others) >= _OTHERS:
+            return
+        self.others[finding.key] = finding
+        if new and not any(_same_fault(finding, known) for known in (*self._judge.findings, *self.others.values())):
+            for sink in list(self._sinks):
+                if hasattr(sink, "hear_finding"):
+                    self._call(sink, "hear_finding", finding)
+
+    def leader_tells(self, finding: Finding) -> bool:
+        """Whether the first rank is told of it, and so will say it."""
+        return self.exchange is not None and self.exchange.tells(finding)
+
+    def _charge_threads(self) -> None:
+        """What the threads of the record and of the ranks took: it is the interpreter's time too."""
+        spent = 0.0 if self.recorder is None else self.recorder.spent
+        if self.exchange is not None:
+            spent += self.exchange.spent
+        if spent > self._charged:
+            self.governor.spend(spent - self._charged)
+            self._charged = spent
 
     def _recover_by(self, plan: Plan, scheduler: Any, scaler: Any) -> None:
         """From now on findings are acted on."""
@@ -580,6 +689,8 @@ class TrainingDebugger:
         return result
 
     def _tell(self, method: str, finding: Finding) -> None:
+        if self.exchange is not None:
+            self.exchange.found(finding)
         for sink in list(self._sinks):
             self._call(sink, method, finding)
 
@@ -658,6 +769,7 @@ def watch(
     name: str | None = None,
     strict: bool = False,
     lag: int | None = None,
+    ranks: bool | None = None,
 ) -> TrainingDebugger:
     """Watches a training loop: reads every step, judges it, and says what is wrong while the run is still alive.
 
@@ -684,9 +796,12 @@ def watch(
       directory without it, nowhere with `False`.
     - `notify`: who is told of findings while the run goes on: a webhook's address (`https://...`), a function that
       takes a finding, or several; `seismograd.sinks.Notify(to, severity)` says from which severity on.
+    - `ranks`: whether the ranks of a distributed training are compared with each other, over a side channel of its own;
+      they are, unless it is `False`.
     - `strict`: errors inside Seismograd are raised instead of dropped.
     """
     from seismograd import attach, patches
+    from seismograd.distributed.switch import wanted
 
     named = attach.check_models(models)
     found = attach.check_optimizers(optimizers)
@@ -712,6 +827,7 @@ def watch(
         config=config,
     )
     debugger.replays = replay
+    debugger.compares = wanted(ranks, config.ranks)
     if plan is not None:
         debugger._recover_by(plan, scheduler, scaler)
     loop = attach.loop_for(debugger, named, found, lag=lag, scaler=scaler, loss_fn=loss_fn, replay=replay)
@@ -737,6 +853,11 @@ def _ignored(given: Iterable[str] | str, configured: Iterable[str], detectors: I
         hint = f": did you mean {close[0]!r}?" if close else ""
         complain(f"ignore={wrong!r} names no finding of this version{hint}", stacklevel=5)
     return ids
+
+
+def _same_fault(one: Finding, other: Finding) -> bool:
+    """Whether it is the same on another rank."""
+    return one is not other and one.rank != other.rank and (one.id, one.key[2]) == (other.id, other.key[2])
 
 
 def _exit_code(error: BaseException) -> int:

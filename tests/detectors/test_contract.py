@@ -33,6 +33,8 @@ CATALOGUE = {
     "shuffled-labels", "unshuffled-data", "repeated-batch", "duplicate-randomness", "input-drift",
     "data-starvation", "slow-step", "repeated-recovery",
     "growing-graph", "memory-leak", "memory-pressure", "cpu-pressure",
+    "rank-desync", "rank-straggler", "rank-nonfinite", "rank-hang", "rank-uneven-input", "rank-same-data",
+    "rank-sampler", "rank-same-randomness",
 }  # fmt: skip
 
 every = pytest.mark.parametrize("detector", DEFAULT, ids=lambda detector: detector.id)

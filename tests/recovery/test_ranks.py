@@ -39,6 +39,14 @@ def test_both_ranks_do_the_same(what: str, action: str) -> None:
 
 
 @pytest.mark.slow
+def test_ranks_that_hold_shards_skip_together() -> None:
+    first, second = run("sharded")
+    assert first["actions"] == second["actions"] == [[10, "skip"]]
+    assert all(math.isfinite(value) for each in (first, second) for weights in each["weights"] for value in weights)
+    assert first["summary"]["skipped_steps"] == second["summary"]["skipped_steps"] == 1
+
+
+@pytest.mark.slow
 def test_a_watch_on_one_rank_only_holds_nobody_up_for_long() -> None:
     first, second = run("alone")
     assert any("not all ranks take part" in message for message in first["events"])

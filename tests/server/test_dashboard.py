@@ -169,7 +169,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer.log("the disk is nearly full", "disk", "warning")
         writer.flush()
         writer.end(status="healthy")
-    ranks = [Writer(folder, "20260103-000000-ranks0", "ranks", rank=rank) for rank in range(3)]
+    ranks = [
+        Writer(folder, "20260103-000000-ranks0", "ranks", rank=rank, summary={"last": {"loss": 1.0 + rank}})
+        for rank in range(3)
+    ]
     for rank, writer in enumerate(ranks):
         writer.train(20, loss=1.0 + rank)
         writer.flush()
@@ -581,10 +584,105 @@ def test_ranks_stand_side_by_side(address: str, show: Show) -> None:
     seen = show(address, "#/run/20260103-000000-ranks0?tab=ranks")
     seen.charts()
     seen.until("document.querySelectorAll('.facts-table tbody tr').length === 3")
-    rows = seen.page.eval_on_selector_all(
-        ".facts-table tbody tr", "all => all.map(each => each.children[2].textContent)"
+    assert rows_of(seen, 3) == ["1", "2", "3"]
+    assert seen.text(".chart .legend").split() == ["rank", "01", "rank", "12", "rank", "23"], "its name and its value"
+    seen.page.click("text=Last loss")
+    seen.until("document.querySelector('[aria-sort]').textContent.startsWith('Last loss')")
+    assert rows_of(seen, 0) == ["2", "1", "0"]
+    assert seen.is_calm(), seen.noise
+
+
+def rows_of(seen: Seen, column: int) -> list[str]:
+    """A column of the table of ranks."""
+    told = seen.page.eval_on_selector_all(
+        ".ranks-table tbody tr", f"all => all.map(each => each.children[{column}].textContent)"
     )
-    assert rows == ["1", "2", "3"]
+    return list(told)
+
+
+@pytest.fixture(scope="module")
+def crowd(runs: Path) -> str:
+    """A run of 40 ranks: one is slow, one has gone bad, and all have the same fault."""
+    run = "20260105-000000-crowd0"
+    for rank in range(40):
+        slow, sick = rank == 31, rank == 17
+        seconds = 0.3 if slow else 0.1
+        last = {"loss": math.nan if sick else 0.5, "time/step": seconds}
+        status = "critical" if sick else "warning"
+        writer = Writer(runs, run, "crowd", rank=rank, status=status, host=f"node{rank // 8}", summary={"last": last})
+        writer.train(30, **{"time/step": seconds + 1e-4 * (rank % 7)})
+        writer.train(3, **({"loss": math.nan} if sick else {}))
+        writer.find("memory-leak", severity=Severity.WARNING, rank=rank, message="it leaks")
+        if sick:
+            writer.find(rank=rank)
+        writer.end()
+    return run
+
+
+def test_very_many_ranks_are_a_band_with_who_stands_out(address: str, show: Show, crowd: str) -> None:
+    seen = show(address, f"#/run/{crowd}?tab=ranks")
+    seen.charts()
+    seen.until("document.querySelectorAll('.ranks-table tbody tr').length === 12")
+    assert rows_of(seen, 0)[:2] == ["17", "31"], "the gravest first"
+    assert "1 to 12 of 40" in seen.text(".pages")
+    legends = seen.page.eval_on_selector_all(".chart .legend", "all => all.map(each => each.textContent)")
+    assert any("middle half" in each and "rank 17" in each for each in legends), legends
+    assert any("middle half" in each and "rank 31" in each for each in legends), legends
+    drawn = [asked for asked in seen.asked("/series") if asked.get("rank") != ["0"]]
+    assert {asked.get("rank", [""])[0] for asked in drawn} == {"all", "17,31"}, "nobody asks for all curves"
+    seen.page.click(".pages button:last-child")
+    seen.until("document.querySelector('.pages').textContent.includes('13 to 24 of 40')")
+    seen.page.click("text=Host")
+    seen.until("document.querySelector('[aria-sort]')?.textContent.startsWith('Host')")
+    assert rows_of(seen, 0)[:9] == [str(rank) for rank in range(9)]
+    seen.page.click('[data-focus="pin-3"]')
+    seen.until("[...document.querySelectorAll('.legend')].some(each => each.textContent.includes('rank 3'))")
+    assert "ranks=3" in seen.page.url
+    assert seen.is_calm(), seen.noise
+
+
+def test_a_fault_of_all_ranks_is_one_card(address: str, show: Show, crowd: str) -> None:
+    seen = show(address, f"#/run/{crowd}")
+    seen.wait(".finding")
+    places = seen.page.eval_on_selector_all(".finding .place", "all => all.map(each => each.textContent)")
+    assert places == ["rank 17", "all 40 ranks"]
+
+
+def test_ranks_of_a_live_run_go_on(
+    serve: Callable[..., Served], show: Show, store: Path, write: Callable[..., Writer]
+) -> None:
+    writers = [write("20260103-000000-living", "living", rank=rank) for rank in range(2)]
+    for writer in writers:
+        writer.train(20)
+        writer.flush()
+    seen = show(serve("--store", str(store), "--port", "0").started(), "#/run/20260103-000000-living?tab=ranks")
+    seen.charts()
+    seen.until("document.querySelectorAll('.ranks-table tbody tr').length === 2")
+    assert rows_of(seen, 2) == ["20", "20"]
+    for writer in writers:
+        writer.train(7)
+        writer.flush()
+    seen.until(
+        "[...document.querySelectorAll('.ranks-table tbody tr')].every(row => row.children[2].textContent === '27')"
+    )
+    assert seen.page.url.count("tab=ranks") == 1
+
+
+def test_attempts_are_told(address: str, show: Show) -> None:
+    seen = show(address, "#/")
+    seen.wait("table.runs")
+
+    def with_attempts(route: Any) -> None:
+        answer = route.fetch()
+        told = answer.json()
+        first = {"number": 0, "first": 0, "started": "2026-01-03T00:00:00+00:00", "reason": None}
+        second = {**first, "number": 1, "first": 12, "reason": "rank 2 was killed <b>"}
+        route.fulfill(response=answer, json={**told, "attempts": [first, second]})
+
+    seen.page.route("**/ranks?*", with_attempts)
+    seen.go("#/run/20260103-000000-ranks0?tab=ranks")
+    seen.wait('section[aria-label="Attempts"]')
+    assert "rank 2 was killed <b>" in seen.text('section[aria-label="Attempts"]')
 
 
 def test_events_are_filtered(address: str, show: Show) -> None:

@@ -87,6 +87,7 @@ def test_the_schema_is_complete(client: TestClient) -> None:
         "/api/runs": {"get"},
         "/api/runs/{run}": {"get", "delete"},
         "/api/runs/{run}/series": {"get"},
+        "/api/runs/{run}/ranks": {"get"},
         "/api/runs/{run}/heat": {"get"},
         "/api/runs/{run}/findings": {"get"},
         "/api/runs/{run}/events": {"get"},

@@ -483,3 +483,101 @@ def test_findings_are_explained(client: TestClient) -> None:
     assert one["markdown"].startswith("# nonfinite-loss")
     answer = client.get("/api/explain/nonfinite-los")
     assert (answer.status_code, answer.json()["error"]["hint"]) == (404, "did you mean nonfinite-loss?")
+
+
+# -- ranks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def several(write: Callable[..., Writer]) -> Writer:
+    """Five ranks, of which the third is slow, has a fault, and a loss that is far from the others'."""
+    for rank in range(5):
+        last = {"loss": math.nan if rank == 2 else 0.1 * rank, "time/step": 0.5 if rank == 2 else 0.1}
+        state = {"status": "critical" if rank == 2 else "healthy", "host": f"node{rank // 4}", "pid": 10 + rank}
+        writer = write("20260101-101500-aaaaaa", "ranks", rank=rank, **state, summary={"last": last})
+        writer.train(8, loss=9.0 if rank == 2 else 1.0 + 0.001 * rank)
+        writer.find("memory-leak", severity=Severity.WARNING, rank=rank)
+        if rank == 2:
+            writer.find(rank=rank)
+        writer.end()
+    return writer
+
+
+def test_ranks_side_by_side_in_parts_and_sorted(client: TestClient, several: Writer) -> None:
+    path = f"/api/runs/{several.run}/ranks"
+    whole = told(client, path, models.Ranks)
+    assert (whole["total"], [side["rank"] for side in whole["ranks"]]) == (5, [0, 1, 2, 3, 4])
+    third = whole["ranks"][2]
+    assert (third["status"], third["loss"], third["seconds"], third["host"]) == ("critical", "NaN", 0.5, "node0")
+    assert (third["pid"], third["steps"], third["life"]) == (12, 8, "ended")
+    assert third["findings"] == {"critical": 1, "warning": 1, "info": 0}
+    part = told(client, path, models.Ranks, limit=2, offset=3)
+    assert [side["rank"] for side in part["ranks"]] == [3, 4]
+
+    def order(sort: str, descending: bool = False) -> list[int]:
+        answer = told(client, path, models.Ranks, sort=sort, descending=descending)
+        return [side["rank"] for side in answer["ranks"]]
+
+    assert order("gravest")[0] == 2
+    assert order("status", True) == order("findings", True) == order("seconds", True) == [2, 4, 3, 1, 0]
+    assert order("loss") == [0, 1, 3, 4, 2], "NaN stands with the greatest"
+    assert order("host", True)[0] == 4
+    assert client.get(path, params={"sort": "name"}).status_code == 422
+
+
+def test_a_run_of_one_rank_has_no_ranks_beside_it(client: TestClient, ended: Writer) -> None:
+    assert told(client, f"/api/runs/{ended.run}/ranks", models.Ranks)["total"] == 0
+
+
+def test_what_ranks_share_is_one_finding(client: TestClient, several: Writer) -> None:
+    found = told(client, f"/api/runs/{several.run}/findings", models.Findings)
+    assert [(each["id"], each["rank"], each["evidence"]) for each in found["findings"]] == [
+        ("nonfinite-loss", 2, {}),
+        ("memory-leak", 0, {"ranks": [0, 1, 2, 3, 4]}),
+    ]
+    assert found["total"] == 2
+    counts = {"critical": 1, "warning": 1, "info": 0}
+    assert told(client, f"/api/runs/{several.run}", models.RunDetail)["findings"] == counts
+    assert told(client, "/api/runs", models.Runs)["runs"][0]["findings"] == counts
+    report = told(client, f"/api/runs/{several.run}/report", models.Report)
+    assert [side["status"] for side in report["ranks"]] == ["healthy", "healthy", "critical", "healthy", "healthy"]
+
+
+def test_curves_of_some_ranks(client: TestClient, several: Writer) -> None:
+    path = f"/api/runs/{several.run}/series"
+
+    def asked(rank: str) -> list[str]:
+        return list(told(client, path, models.Curves, name="loss", rank=rank)["ranks"])
+
+    assert asked("all") == ["0", "1", "2", "3", "4"]
+    assert asked("1-3") == ["1", "2", "3"]
+    assert asked("4,0-1,1") == ["0", "1", "4"]
+    assert asked("3,999999999") == ["3"]
+    assert asked("7-9") == asked("3-1") == []
+    for wrong in ("1-", "-1", "1,,2", "a", "1;2", ""):
+        assert client.get(path, params={"name": "loss", "rank": wrong}).status_code == 422
+
+
+def test_a_summary_of_ranks(client: TestClient, several: Writer) -> None:
+    path = f"/api/runs/{several.run}/series"
+    answer = told(client, path, models.Curves, name=["loss", "lr/0"], rank="all", summary=True)
+    assert (answer["read"], answer["of"]) == (5, 5)
+    loss = answer["summary"]["loss"]
+    assert loss["steps"] == list(range(8))
+    assert [loss[name][0] for name in ("low", "q1", "median", "q3", "high")] == [1.0, 1.001, 1.003, 1.004, 9.0]
+    assert (loss["low_who"][0], loss["high_who"][0], loss["outliers"]) == (0, 2, [2])
+    assert answer["summary"]["lr/0"]["outliers"] == []
+    few = told(client, path, models.Curves, name="loss", rank="all", summary=True, most=2)
+    assert (few["read"], few["of"]) == (2, 5)
+    some = told(client, path, models.Curves, name="loss", rank="3-4", summary=True, start=2, stop=3)
+    assert (some["of"], some["summary"]["loss"]["count"]) == (2, [2, 2])
+    assert told(client, path, models.Curves, name="nothing", rank="all", summary=True)["summary"] == {}
+
+
+def test_too_many_curves_are_refused_with_what_to_ask_for(
+    client: TestClient, several: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seismograd.server.ranks.CURVES", 4)
+    answer = client.get(f"/api/runs/{several.run}/series", params={"name": "loss", "rank": "all"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "too-many-ranks")
+    assert "summary=true" in answer.json()["error"]["hint"]

@@ -46,7 +46,7 @@ def test_a_newer_schema_is_refused(where: str) -> None:
     _write(where, "one")
     _set_schema(where, "7")
     for writes in (False, True):
-        with pytest.raises(StoreError, match=r"has schema 7, this Seismograd reads up to 1: upgrade with pip"):
+        with pytest.raises(StoreError, match=r"has schema 7, this Seismograd reads up to 2: upgrade with pip"):
             schema.connect(schema.url_of(where), writes=writes)
     warnings: list[str] = []
     sink = Recorder(schema.url_of(where), "two", "two", complain=warnings.append)

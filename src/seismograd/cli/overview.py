@@ -17,6 +17,9 @@ from seismograd.amounts import duration, number, size
 from seismograd.cli.stores import seconds_of, state_of
 from seismograd.records import Finding, Severity
 from seismograd.reports.plots import Line, Plot
+from seismograd.reports.rank_table import rank_lines
+from seismograd.reports.ranks import merged
+from seismograd.reports.report import finding_of
 from seismograd.reports.terminal import render_finding
 from seismograd.reports.words import SHORT, many
 from seismograd.sinks.curve import ASCII, BLOCKS, Curve, sparkline
@@ -54,7 +57,7 @@ class Row:
         name = loss_of(run)
         series = None if name is None else run.series(name, points=_POINTS).get(name)
         curve = [] if series is None else _curve(series)
-        return cls(run, run.findings(), curve, None if series is None else float(series.last[-1]))
+        return cls(run, merged(run.findings()), curve, None if series is None else float(series.last[-1]))
 
     def told(self) -> dict[str, Any]:
         return {
@@ -76,11 +79,18 @@ def about_run(run: Run) -> dict[str, Any]:
         "level": run.level,
         "steps": run.steps,
         "ranks": run.ranks,
+        "attempts": attempts_of(run),
         "started": run.started.isoformat(timespec="milliseconds"),
         "ended": None if run.ended is None else run.ended.isoformat(timespec="milliseconds"),
         "seconds": round(seconds_of(run), 3),
         "bytes": run.bytes,
     }
+
+
+def attempts_of(run: Run) -> int:
+    """How often it was begun: ranks that are started again go on with the same run."""
+    attempts = getattr(run, "attempts", None)
+    return attempts if isinstance(attempts, int) else max(1, len(attempts or ()))
 
 
 def counted(findings: Iterable[Finding]) -> dict[str, int]:
@@ -110,15 +120,16 @@ def table_of(rows: Sequence[Row], console: Console) -> Table:
     """The runs, a line for each; what does not fit the width is left out, the least important first."""
     levels = ASCII if console.options.ascii_only else BLOCKS
     cells = [_cells(row, levels) for row in rows]
-    wanted = list(_COLUMNS)
+    wanted = [name for name in _COLUMNS if name != "ranks" or any(each[name].plain for each in cells)]
     for column in _DROPPED:
         if _width(cells, wanted) <= console.width:
             break
-        wanted.remove(column)
+        if column in wanted:
+            wanted.remove(column)
     widths = _widths(cells, wanted, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="bold")
     for column in wanted:
-        right = column in ("steps", "took", "loss")
+        right = column in ("steps", "ranks", "took", "loss")
         table.add_column(
             column,
             justify="right" if right else "left",
@@ -131,8 +142,8 @@ def table_of(rows: Sequence[Row], console: Console) -> Table:
     return table
 
 
-_COLUMNS = ("run", "name", "state", "status", "steps", "started", "took", "loss", "curve", "findings")
-_DROPPED = ("took", "started", "state", "curve", "steps", "name", "loss", "findings")
+_COLUMNS = ("run", "name", "state", "status", "steps", "ranks", "started", "took", "loss", "curve", "findings")
+_DROPPED = ("took", "started", "state", "curve", "ranks", "steps", "name", "loss", "findings")
 """In this order, where there is no room."""
 
 
@@ -175,6 +186,7 @@ def _cells(row: Row, levels: str) -> dict[str, Text]:
         "state": Text(state, _STYLES[state]),
         "status": Text(run.status, _STYLES.get(run.status, "")),
         "steps": Text(f"{run.steps:,}"),
+        "ranks": Text(_ranks(run)),
         "started": Text(f"{run.started.astimezone():%Y-%m-%d %H:%M}"),
         "took": Text(duration(seconds_of(run))),
         "loss": Text("" if row.loss is None else number(row.loss)),
@@ -182,6 +194,13 @@ def _cells(row: Row, levels: str) -> dict[str, Text]:
         "findings": Text(_named(row.findings)),
     }
     return texts
+
+
+def _ranks(run: Run) -> str:
+    """`4`, or `4 x2` for those that were begun twice; nothing for a run of one."""
+    attempts = attempts_of(run)
+    again = f" x{attempts:,}" if attempts > 1 else ""
+    return f"{len(run.ranks):,}{again}" if len(run.ranks) > 1 or again else ""
 
 
 def _named(findings: Sequence[Finding]) -> str:
@@ -204,12 +223,16 @@ def print_run(run: Run, console: Console, there: str = "") -> None:
 
     `there` is what a command needs to come to its store.
     """
-    report, findings = run.report(), run.findings()
-    state = state_of(run)
+    report, state = run.report(), state_of(run)
+    findings = [finding_of(data) for data in report.get("findings") or ()] if len(run.ranks) > 1 else run.findings()
     title = Text.assemble((plain(run.id), "bold"), "  ", plain(run.name), "  ", (state, _STYLES[state]), "  ")
     title.append(run.status, _STYLES.get(run.status, ""))
     console.print(title)
     console.print(_facts(run))
+    if lines := rank_lines(report.get("ranks") or (), console.width):
+        console.print()
+        for line in lines:
+            console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
     for plot in _plots(run):
         console.print()
         console.print(plot)
@@ -227,7 +250,7 @@ def print_run(run: Run, console: Console, there: str = "") -> None:
     if not findings:
         console.print(Text("nothing was found", "green"))
     for finding in findings:
-        console.print(render_finding(finding, brief=True))
+        console.print(render_finding(finding, brief=True, ranks=len(run.ranks)))
     if findings:
         console.print()
         console.print(Text(f"in full: seismograd diagnose {plain(run.id)}{there}", "dim"))
@@ -236,7 +259,9 @@ def print_run(run: Run, console: Console, there: str = "") -> None:
 def _facts(run: Run) -> Text:
     parts = [many(run.steps, "step"), f"level {run.level}" if run.level else "", duration(seconds_of(run))]
     if len(run.ranks) > 1:
-        parts.append(f"{len(run.ranks)} ranks")
+        parts.append(f"{len(run.ranks):,} ranks")
+    if (attempts := attempts_of(run)) > 1:
+        parts.append(f"{attempts:,} attempts")
     parts += [f"started {run.started.astimezone():%Y-%m-%d %H:%M:%S}"]
     parts += [f"{size(run.bytes)} in the store"] if run.bytes else []
     return Text(", ".join(part for part in parts if part))

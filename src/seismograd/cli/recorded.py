@@ -102,6 +102,7 @@ def show(run: Which = "last", store: Where = None, as_json: AsJson = False) -> N
                 "series": {name: _columns(each) for name, each in series.items()},
                 "tables": one.tables(rank),
                 "whole": one.whole,
+                "ranks": report.get("ranks") or [],
                 "performance": report.get("performance") or {},
                 "summary": report.get("summary") or {},
                 "captures": [
@@ -133,6 +134,7 @@ def diagnose(
 ) -> None:
     """Print a run's findings in full: place, evidence, advice. --again judges it anew."""
     from seismograd.judge import status_of
+    from seismograd.reports.ranks import merged
 
     ignored = set(known_ids(ignore or []))
     with opened(store) as found:
@@ -144,6 +146,7 @@ def diagnose(
         else:
             findings = _without(one.findings(), ignored)
     status = "crashed" if one.status == "crashed" else status_of(findings)
+    findings = merged(findings)
     report["findings"] = [finding.to_dict() for finding in findings]
     report["run"] = {**report["run"], "status": status}
     if as_json:
@@ -194,7 +197,7 @@ def print_verdict(
     if all(finding.severity is Severity.INFO for finding in findings):
         for finding in findings:
             console.print()
-            console.print(render_finding(finding))
+            console.print(render_finding(finding, ranks=len(report.get("ranks") or (0,))))
     if verdict is None:
         return
     console.print()

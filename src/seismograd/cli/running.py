@@ -130,6 +130,14 @@ def run(
             help="Save bad steps in .seismograd, for seismograd replay.",
         ),
     ] = True,
+    ranks: Annotated[
+        bool | None,
+        typer.Option(
+            "--ranks/--no-ranks",
+            help="Compare the ranks of a distributed training with each other.",
+            show_default="on, unless SEISMOGRAD_RANKS=0",
+        ),
+    ] = None,
     store: Annotated[
         str | None,
         typer.Option(
@@ -224,6 +232,7 @@ def run(
         replay=replay,
         preflight=preflight,
         capture=capture,
+        ranks=ranks,
         store=store,
         name=name,
         notify=tuple(notify or ()),

@@ -62,6 +62,14 @@ from seismograd.detectors.numerics.nonfinite_input import NonfiniteInput
 from seismograd.detectors.numerics.nonfinite_loss import NonfiniteLoss
 from seismograd.detectors.numerics.nonfinite_parameter import NonfiniteParameter
 from seismograd.detectors.numerics.precision_underflow import PrecisionUnderflow
+from seismograd.detectors.ranks.rank_desync import RankDesync
+from seismograd.detectors.ranks.rank_hang import RankHang
+from seismograd.detectors.ranks.rank_nonfinite import RankNonfinite
+from seismograd.detectors.ranks.rank_same_data import RankSameData
+from seismograd.detectors.ranks.rank_same_randomness import RankSameRandomness
+from seismograd.detectors.ranks.rank_sampler import RankSampler
+from seismograd.detectors.ranks.rank_straggler import RankStraggler
+from seismograd.detectors.ranks.rank_uneven_input import RankUnevenInput
 from seismograd.detectors.resources.cpu_pressure import CpuPressure
 from seismograd.detectors.resources.data_starvation import DataStarvation
 from seismograd.detectors.resources.growing_graph import GrowingGraph
@@ -134,6 +142,14 @@ DEFAULT: tuple[Detector, ...] = (
     DataStarvation(),
     SlowStep(),
     RepeatedRecovery(),
+    RankSampler(),
+    RankUnevenInput(),
+    RankSameData(),
+    RankSameRandomness(),
+    RankNonfinite(),
+    RankDesync(),
+    RankStraggler(),
+    RankHang(),
 )
 
 _BY_ID = {detector.id: detector for detector in DEFAULT}

@@ -13,7 +13,7 @@ from seismograd.probes.pack import Pack
 
 PHASES = (
     *("data", "forward", "backward", "optimizer"),
-    *("evaluation", "checkpoint", "logging", "rest", "watch"),
+    *("evaluation", "checkpoint", "logging", "collective", "rest", "watch"),
 )
 """At every moment exactly one of these goes on, so that they add up to the step."""
 
@@ -22,7 +22,7 @@ _ALWAYS = frozenset({"backward", "rest", "watch"})
 _LONG_WAIT = 0.003
 """From here on it is asked, for a wait, how long the thread stood in line for a processor."""
 
-_AWAY = frozenset({"data", "checkpoint"})
+_AWAY = frozenset({"data", "checkpoint", "collective"})
 """Phases in which a thread may well wait: what it waits there is no stall."""
 
 
@@ -138,7 +138,7 @@ class Timing:
         now = thread_time()
         cpu = now - self._cpu_began
         if cpu >= 0 and self._phase == "rest":  # else the thread is another one, or in the middle of something
-            present = whole - spent["data"] - spent["checkpoint"]
+            present = whole - spent["data"] - spent["checkpoint"] - spent["collective"]
             idle = present - max(0.0, cpu - self._cpu_away)
             last["stalled"] = min(max(0.0, idle), present - spent["watch"])
         last["gc"] = self._collector.seconds

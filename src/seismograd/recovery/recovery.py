@@ -98,7 +98,8 @@ class Recovery:
             return
         scalars, step = reading.plain().scalars, reading.step
         is_step = "grad/norm" in scalars or "nonfinite" in reading.tensors
-        self._scaler_skips = "amp-skipped" in reading.marks
+        if is_step:  # what came from other ranks meanwhile says nothing about this rank's scaler
+            self._scaler_skips = "amp-skipped" in reading.marks
         owner = (reading.series or 0) if is_step else None
         suspected = () if self._late else suspected  # its update has taken place: it will be known when it is over
         match = self._match(chain_of(reading, seen), suspected, {f.id for f in seen if f.last_step < step})

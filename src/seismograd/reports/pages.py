@@ -11,7 +11,7 @@ from seismograd.detectors import DEFAULT
 from seismograd.protocols import Detector
 
 _KNOWN = frozenset(detector.id for detector in DEFAULT)
-GROUPS = ("numerics", "learning", "loop", "data", "resources", "diffusion")
+GROUPS = ("numerics", "learning", "loop", "data", "resources", "ranks", "diffusion")
 """The parts of the catalogue, in its order; others follow."""
 _UNDERLINED = re.compile(r"^(\S.*)\n-{3,}$", re.MULTILINE)
 """A heading as docstrings have it."""

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import seismograd
-from seismograd.judge import ranked, status_of
+from seismograd.judge import status_of
 from seismograd.records import Finding, Severity, Where, strict
+from seismograd.reports.ranks import merged
 
 SCHEMA = 1
 
@@ -37,9 +38,13 @@ def build_report(
     events: Iterable[Any] = (),
     memory: Iterable[Any] = (),
     performance: Mapping[str, Any] | None = None,
+    ranks: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The report as strict JSON. What `run` leaves out is null, but its status, which follows from the findings."""
-    in_order = ranked(findings)
+    """The report as strict JSON. What `run` leaves out is null, but its status, which follows from the findings.
+
+    What several ranks have in common is told once; `ranks` are the `sides` of a run that has several.
+    """
+    in_order = merged(findings)
     about = {**_RUN, **run}
     about["exit"] = {**_RUN["exit"], **(run.get("exit") or {})}
     about["overhead"] = {**_RUN["overhead"], **(run.get("overhead") or {})}
@@ -55,6 +60,7 @@ def build_report(
             "events": list(events),
             "memory": list(memory),
             "performance": performance or {},
+            **({"ranks": list(ranks)} if ranks else {}),
         }
     )
     return report
@@ -72,6 +78,7 @@ def join_reports(reports: Sequence[Mapping[str, Any]], run: Mapping[str, Any]) -
     whole = build_report(
         run={
             "steps": sum(each["steps"] for each in runs),
+            "ranks": max((each.get("ranks") or 1 for each in runs), default=1),
             "status": status_of(findings),
             "overhead": overhead,
             **run,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seismograd.judge import is_located
+from seismograd.judge import causes_of, launch_of
 from seismograd.records import Finding
 
 
@@ -33,7 +33,7 @@ def stories(findings: Sequence[Finding]) -> list[Story]:
     """The faults in their order, each with its effects. What several runs have in common is told once."""
     told: dict[Any, Story] = {}
     story_of: list[Story] = []
-    cause_of = [_cause(finding, findings) for finding in findings]
+    cause_of = causes_of(findings, apart=launch_of)
     for at, finding in enumerate(findings):
         run, cause = finding.evidence.get("run"), cause_of[at]
         same = at if run is None else (finding.key, cause is not None and findings[cause].key)
@@ -54,19 +54,6 @@ def stories(findings: Sequence[Finding]) -> list[Story]:
         else:
             roots.append(story)
     return roots
-
-
-def _cause(finding: Finding, findings: Sequence[Finding]) -> int | None:
-    """Where in `findings` the cause of `finding` stands: in its own run, and in its series and rank if it can be."""
-    because, run = finding.evidence.get("because"), finding.evidence.get("run")
-    places = [
-        at
-        for at, other in enumerate(findings)
-        if other.id == because and other is not finding and other.evidence.get("run") == run
-    ]
-    return min(
-        places, key=lambda at: (not is_located(findings[at]), findings[at].key[1:] != finding.key[1:]), default=None
-    )
 
 
 def _in_circle(story: Story, causes: Mapping[int, Story]) -> bool:

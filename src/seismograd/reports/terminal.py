@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from seismograd.quiet_rich import Console, ConsoleOptions, RenderableType, RenderResult, Text
 from seismograd.records import Finding, Severity
 from seismograd.reports.picture import GUTTER, draw, margin
+from seismograd.reports.rank_table import SHOWN, rank_lines
+from seismograd.reports.ranks import which_ranks
 from seismograd.reports.report import finding_of
 from seismograd.reports.stories import Story, stories
 from seismograd.reports.words import (
@@ -30,12 +32,15 @@ _WIDEST = 120
 """Longer lines are hard to read, however wide the terminal is."""
 
 
-def render_finding(finding: Finding, *, brief: bool = False, run: str | None = None) -> RenderableType:
+def render_finding(
+    finding: Finding, *, brief: bool = False, run: str | None = None, ranks: int = 1, speaker: str = ""
+) -> RenderableType:
     """One finding: what, where, the evidence in one line, what to do. `brief`: no evidence, only the first advice.
 
-    `run` says which run it belongs to where there are several: `run 2`.
+    `run` says which run it belongs to where there are several: `run 2`; `ranks` is how many of them the run has.
+    `speaker` stands in front, where not only one process writes to the terminal: `rank 3`.
     """
-    return _Block(finding, brief, run)
+    return _Block(finding, brief, run, ranks, speaker)
 
 
 def render_verdict(report: Mapping[str, Any], *, height: int | None = None) -> RenderableType:
@@ -51,9 +56,12 @@ class _Block:
     finding: Finding
     brief: bool
     run: str | None
+    ranks: int
+    speaker: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from _finding_lines(self.finding, console, min(options.max_width, _WIDEST), self.brief, self.run)
+        width = min(options.max_width, _WIDEST)
+        yield from _finding_lines(self.finding, console, width, self.brief, self.run, self.ranks, self.speaker)
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,11 @@ class _Verdict:
         yield from headline
         if any(finding.severity is not Severity.INFO for finding in findings):
             room = (self.height or _screen(console)) - len(headline)
-            yield from _fitted(stories(findings), console, width, room)
+            table = rank_lines(self.report.get("ranks") or (), width, min(SHOWN, room // 6))
+            yield from _fitted(stories(findings), console, width, room - len(table) - bool(table), _world(self.report))
+            if table:
+                yield Text()
+            yield from table
 
 
 def _screen(console: Console) -> int:
@@ -85,7 +97,9 @@ def _headline(report: Mapping[str, Any], findings: Sequence[Finding], width: int
     run, runs = report["run"], report.get("runs") or ()
     status = run.get("status") or "healthy"
     facts = [many(len(runs), "run")] if len(runs) > 1 else []
-    facts += [many(run.get("steps") or 0, "step"), tally(findings) or "nothing found"]
+    steps = many(run.get("steps") or 0, "step")
+    world = _world(report)
+    facts += [f"{steps} on {many(world, 'rank')}" if world > 1 else steps, tally(findings) or "nothing found"]
     measured, ending = (run.get("overhead") or {}).get("measured"), ended_by(run)
     if isinstance(measured, (int, float)) and not seconds_of(run) < SHORT:
         overhead = f"overhead {measured:.1%}"
@@ -95,10 +109,15 @@ def _headline(report: Mapping[str, Any], findings: Sequence[Finding], width: int
     return Text.assemble("seismograd: ", (status, _STATUS.get(status, "bold")), f" after {', '.join(facts + ending)}")
 
 
-def _fitted(stories: Sequence[Story], console: Console, width: int, room: int) -> Iterable[Text]:
+def _world(report: Mapping[str, Any]) -> int:
+    """How many ranks the report knows of."""
+    return max(len(report.get("ranks") or ()), report["run"].get("ranks") or 1)
+
+
+def _fitted(stories: Sequence[Story], console: Console, width: int, room: int, ranks: int) -> Iterable[Text]:
     """The findings in `room` lines: if they do not fit in full, the later ones become brief, then are only named."""
-    brief = [_story_lines(story, console, width, brief=True) for story in stories]
-    full = [_story_lines(story, console, width, brief=False) for story in stories]
+    brief = [_story_lines(story, console, width, brief=True, ranks=ranks) for story in stories]
+    full = [_story_lines(story, console, width, brief=False, ranks=ranks) for story in stories]
     shown: list[Text] = []
     for at in range(len(stories)):
         rest = sum(map(len, brief[at + 1 :]))
@@ -115,10 +134,10 @@ def _fitted(stories: Sequence[Story], console: Console, width: int, room: int) -
     return shown
 
 
-def _story_lines(story: Story, console: Console, width: int, brief: bool) -> list[Text]:
+def _story_lines(story: Story, console: Console, width: int, brief: bool, ranks: int) -> list[Text]:
     """A fault in full or in brief, then what follows from it: there is nothing to be done about that but the cause."""
     lines = [] if brief else [Text()]
-    lines += _finding_lines(story.finding, console, width, brief)
+    lines += _finding_lines(story.finding, console, width, brief, ranks=ranks)
     bullet = _bullet(story.finding)
     if story.also:
         lines += _note(bullet, Text("also", "bold"), f"in {which_runs(sorted(story.also))}", console, width)
@@ -127,17 +146,30 @@ def _story_lines(story: Story, console: Console, width: int, brief: bool) -> lis
         name = (f"{finding.severity}[{finding.id}]", _SEVERITY[finding.severity])
         gutter = bullet + Text("then: ", "bold")
         place = "" if set(effect.runs) == set(story.runs) else f" ({which_runs(effect.runs)})"
+        who = "" if finding.id.startswith("rank-") else which_ranks(finding, ranks)  # those say themselves who it is
+        if who and who != which_ranks(story.finding, ranks):
+            place += f" on {who}"
         told = Text.assemble(name, f"{place}: {finding.message}")
         lines += [_one_line(gutter + told, width)] if brief else _hanging(gutter, told, console, width)
     return lines
 
 
-def _finding_lines(finding: Finding, console: Console, width: int, brief: bool, run: str | None = None) -> list[Text]:
+def _finding_lines(  # noqa: PLR0917
+    finding: Finding,
+    console: Console,
+    width: int,
+    brief: bool,
+    run: str | None = None,
+    ranks: int = 1,
+    speaker: str = "",
+) -> list[Text]:
     style = _SEVERITY[finding.severity]
-    head = Text.assemble((f"{finding.severity}[{finding.id}]", style), (f": {finding.message}", "bold"))
+    head = Text(f"{speaker}: " if speaker else "", "bold")
+    head += Text.assemble((f"{finding.severity}[{finding.id}]", style), (f": {finding.message}", "bold"))
+    place = replace(finding, rank=0) if speaker else finding  # it is said in front
     arrow, bullet = Text(f"{' ' * (margin(finding) - 1)}--> ", GUTTER), _bullet(finding)
     lines = _hanging(Text(), head, console, width)
-    lines += _hanging(arrow, Text(describe_place(finding, run)), console, width)
+    lines += _hanging(arrow, Text(describe_place(place, run, ranks)), console, width)
     lines += draw(finding, console, width, style, brief)
     for word, text in remarks(finding, brief):
         lines += _note(bullet, Text(word, "bold"), text, console, width)

@@ -12,6 +12,7 @@ from seismograd import folders
 from seismograd.places import written
 from seismograd.records import Finding, Severity, strict
 from seismograd.reports.picture import DRAWN
+from seismograd.reports.ranks import which_ranks
 
 _LONGEST = 100
 """Of an exception's first line: all of it stands in the traceback."""
@@ -19,7 +20,7 @@ _LONGEST = 100
 SHORT = 30.0
 """Seconds: in a shorter run the watch lives off its grace, and its share of the time says nothing about longer ones."""
 
-_TOLD_ELSEWHERE = {"because", "recovery", "run", "series"}
+_TOLD_ELSEWHERE = {"because", "began_on", "rank_count", "ranks", "recovery", "revision", "run", "series"}
 
 
 def seconds_of(run: Mapping[str, Any]) -> float:
@@ -70,8 +71,11 @@ def which_runs(numbers: Sequence[int]) -> str:
     return f"runs {', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def describe_place(finding: Finding, run: str | None = None) -> str:
-    """File and line, module, parameter and op as far as they are known, then run, optimizer, rank and steps."""
+def describe_place(finding: Finding, run: str | None = None, ranks: int = 1) -> str:
+    """File and line, module, parameter and op as far as they are known, then run, optimizer, rank and steps.
+
+    `ranks` is how many the run has: of one, its rank is not worth a word.
+    """
     where = finding.where
     parts = []
     if where.file is not None:
@@ -88,8 +92,8 @@ def describe_place(finding: Finding, run: str | None = None) -> str:
         parts.append(run or f"run {number}")
     if isinstance(series := finding.evidence.get("series"), int):
         parts.append(f"optimizer {series}")
-    if finding.rank:
-        parts.append(f"rank {finding.rank}")
+    if told := which_ranks(finding, ranks):
+        parts.append(told)
     if finding.last_step > finding.step:
         parts.append(f"steps {finding.step} to {finding.last_step} ({many(finding.count, 'time')})")
     else:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _NO_BACKWARD = "seismograd: no backward pass was seen"
 _NOTHING_FOUND = "seismograd: gradients were computed, but no training that could be watched was found"
+
+_PATIENCE = 2.0
+"""Seconds that the first rank waits at its end for the last words of the others."""
 
 FAILED = 3
 """The exit code of a script that ended well, under `--fail-on`, if something was found."""
@@ -53,6 +57,8 @@ class Options:
     name: str | None = None
     notify: tuple[str, ...] = ()
     notify_on: str | None = None
+    ranks: bool | None = None
+    """Whether the ranks of a distributed training are compared."""
     sinks: tuple[str, ...] = ()
     """Names of sinks besides the terminal."""
     config: Config = field(default_factory=Config)
@@ -78,7 +84,7 @@ class Supervisor:
         self._wants_stop = self._done = False
         self._watched: list[TrainingDebugger] = []
         self._broken: set[str] = set()
-        self._speaks = rank() == 0  # of several ranks only the first
+        self._speaks = rank() == 0  # of several ranks only the first, but for findings that it will not tell
         self._exits = Exits(self._left_by)
         self._tracebacks = ShortTracebacks()
         self._forget_import = when_imported("torch", self._torch_came)
@@ -101,13 +107,14 @@ class Supervisor:
 
     def _new_run(self) -> TrainingDebugger:
         """A training was met: its debugger, and on the terminal its line."""
+        from seismograd.distributed.switch import wanted
         from seismograd.sinks.display import Display
         from seismograd.training import TrainingDebugger
 
         options = self._options
         self._exits.insist()
         if self._display is None and self._stream is not None:
-            self._display = Display(self._stream, quiet=options.quiet or not self._speaks)
+            self._display = Display(self._stream, quiet=options.quiet, rank=rank())
         sinks: list[Any] = [] if self._display is None else [self._display.sink()]
         if options.stop_on is not None:
             sinks.append(_Stop(self, options.stop_on))
@@ -126,6 +133,7 @@ class Supervisor:
         debugger.complain = self._say
         debugger.passes_on = _is_the_scripts
         debugger.replays = options.replay
+        debugger.compares = wanted(options.ranks, options.config.ranks)
         debugger.errands.stop = self.want_stop
         debugger.saves_steps = debugger.saves_steps and options.capture
         return debugger
@@ -253,7 +261,7 @@ class Supervisor:
             if was_open or len(debuggers) == 1:
                 debugger.ended(exit_, crashed=crashed)
             debugger.close()
-        reports = [debugger.report() for debugger, _ in debuggers]
+        reports = [self._report_of(debugger) for debugger, _ in debuggers]
         if len(reports) == 1:
             return reports[0]
         run = {
@@ -266,6 +274,31 @@ class Supervisor:
         if crashed or not reports:
             run["status"] = "crashed" if crashed else "healthy"
         return join_reports(reports, run) if reports else build_report(run=run)
+
+    def _report_of(self, debugger: TrainingDebugger) -> dict[str, Any]:
+        """Its report; the first of several ranks has in it what the store knows of the others."""
+        report = debugger.report()
+        recorder = debugger.recorder
+        if not self._speaks or recorder is None or recorder.trouble is not None or not recorder.written:
+            return report
+        from seismograd.records import world_size
+
+        if (world := world_size()) < 2:
+            return report
+        from seismograd.reports.ranks import with_ranks
+
+        try:
+            with debugger.stored() as run:
+                if isinstance(run, dict):
+                    return report
+                until = time.monotonic() + _PATIENCE
+                while (len(run.ranks) < world or run.ended is None) and time.monotonic() < until:
+                    time.sleep(0.1)  # the others end at the same time, some a little later
+                    run.refresh()
+                return with_ranks(report, run.report())
+        except Exception as error:
+            self._failed("the report of all ranks", error)
+            return report
 
     def _tell_of(self, error: Exception) -> None:
         """The error, to whoever still watches."""

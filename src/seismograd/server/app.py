@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 import seismograd
-from seismograd.server import about, explaining, files, live, metrics, requests, runs, training_logs
+from seismograd.server import about, explaining, files, live, metrics, ranks, requests, runs, training_logs
 from seismograd.server.gate import HOME_HOSTS, Gate, Limits
 from seismograd.server.login import Login
 from seismograd.server.problems import handle
@@ -63,6 +63,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.state.shelf, app.state.live, app.state.sparks = shelf, streams, runs.Sparks()
+    app.state.summaries = ranks.Summaries()
     app.state.read_only = read_only
     app.add_middleware(Gate, login=Login(token, limits.guesses), hosts=hosts, read_only=read_only, limits=limits)
     handle(app)

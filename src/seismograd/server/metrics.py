@@ -19,6 +19,8 @@ from seismograd.store import Run
 TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MOST = 200
 """So many live runs are told of one by one."""
+RANKS = 64
+"""So many ranks of a run are told of one by one: the lowest."""
 RECENT = 1000
 """Steps back in which the last value of a scalar is looked for."""
 _TOLD = re.compile(r"(loss|val_loss|grad/norm|lr)(/.+)?", re.DOTALL)
@@ -62,7 +64,7 @@ def _tell(told: Told, run: Run, findings: Mapping[str, int]) -> None:
     told.add("run_stored_bytes", "gauge", "Bytes in the store, about.", run.bytes, own)
     for severity in SEVERITIES:
         _add(told, FINDINGS, findings.get(severity, 0), {**own, "severity": severity})
-    for rank in run.ranks:
+    for rank in run.ranks[:RANKS]:
         _tell_values(told, run, rank, {**own, "rank": str(rank)})
 
 

@@ -152,11 +152,69 @@ class Curve(Shape):
     width: int = Field(description="Steps in a point; 1: every step is there.")
 
 
+class Band(Shape):
+    """A scalar over several ranks, in columns: a point covers the steps from `first` to `steps`."""
+
+    first: list[int]
+    steps: list[int]
+    low: list[Number]
+    q1: list[Number]
+    median: list[Number]
+    q3: list[Number]
+    high: list[Number]
+    low_who: list[int | None] = Field(description="The rank that is lowest; null where nobody has a value.")
+    high_who: list[int | None]
+    count: list[int] = Field(description="How many ranks have a value.")
+    bad: list[int] = Field(description="How many values were not finite.")
+    outliers: list[int] = Field(description="The ranks that stand out, the farthest first; at most four.")
+
+
 class Curves(Shape):
-    """The curves of one rank, or of all."""
+    """The curves of one rank, of several, or a summary of them."""
 
     series: dict[str, Curve] | None = None
     ranks: dict[str, dict[str, Curve]] | None = None
+    summary: dict[str, Band] | None = None
+    read: int | None = Field(default=None, description="How many ranks the summary read, of how many (`of`).")
+    of: int | None = None
+
+
+class RankSide(Shape):
+    """A rank beside the others."""
+
+    rank: int
+    host: str | None
+    pid: int | None
+    attempt: int
+    life: State | None
+    status: Status
+    steps: int
+    last_step: int
+    loss: Number | None
+    seconds: Number | None = Field(description="The time of a step, on average.")
+    overhead: Number | None
+    exit: Exit
+    ended: str | None
+    findings: Counted
+
+
+class Attempt(Shape):
+    """A launch of a run."""
+
+    number: int
+    first: int = Field(description="The step with which it begins.")
+    started: str
+    reason: str | None
+
+
+class Ranks(Shape):
+    """A part of the list of ranks."""
+
+    ranks: list[RankSide]
+    total: int
+    limit: int
+    offset: int
+    attempts: list[Attempt]
 
 
 class HeatMap(Shape):

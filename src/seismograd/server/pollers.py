@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import anyio.to_thread
 
+from seismograd.reports.ranks import merged
 from seismograd.server import telling
 from seismograd.server.answers import written
 from seismograd.server.problems import log
@@ -82,7 +83,8 @@ class Seen:
 
     def row(self) -> dict[str, Any]:
         counts: dict[str, int] = {}
-        for _, finding in self.findings.values():
+        every = [finding for _, finding in self.findings.values()]
+        for finding in merged(every) if len(self.run.ranks) > 1 else every:
             counts[finding.severity.value] = counts.get(finding.severity.value, 0) + 1
         return telling.row_of(self.run, counts)
 
@@ -174,8 +176,9 @@ class Poller:
             if before.mark == fresh.mark and known == asked:
                 return before
         for finding in run.findings():
-            old = None if before is None else before.findings.get(finding.key)
-            fresh.findings[finding.key] = old if old is not None and old[1] == finding else (version, finding)
+            key = (finding.key, finding.evidence.get("attempt"))
+            old = None if before is None else before.findings.get(key)
+            fresh.findings[key] = old if old is not None and old[1] == finding else (version, finding)
         for number, request in asked.items():
             was = None if before is None else before.requests.get(number)
             fresh.requests[number] = was if was is not None and was[1] == request else (version, request)

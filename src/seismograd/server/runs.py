@@ -11,7 +11,8 @@ import numpy as np
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import Response
 
-from seismograd.server import models, telling
+from seismograd.reports.ranks import merged
+from seismograd.server import models, ranks, telling
 from seismograd.server.answers import Answer
 from seismograd.server.problems import RefusedError, among
 from seismograd.server.shelf import Shelf, shelf_of
@@ -59,7 +60,10 @@ def listed(
         total, wanted = shelf.count(), shelf.runs(limit, offset)
     counts = shelf.severities([run.id for run in wanted])
     sparks: Sparks = request.app.state.sparks
-    told = [{**telling.row_of(run, counts.get(run.id, {})), "spark": sparks.of(run)} for run in wanted]
+    told = [
+        {**telling.row_of(run, telling.counts_of(run, counts.get(run.id, {}))), "spark": sparks.of(run)}
+        for run in wanted
+    ]
     return Answer({"runs": told, "total": total, "limit": limit, "offset": offset})
 
 
@@ -68,7 +72,8 @@ def shown(run: Found, shelf: Stored) -> Response:
     """The run and everything that can be asked for by name: scalars, tables, captures."""
     return Answer(
         {
-            **telling.row_of(run, shelf.severities([run.id]).get(run.id, {})),
+            **telling.row_of(run, telling.counts_of(run, shelf.severities([run.id]).get(run.id, {}))),
+            "attempts": telling.attempts_of(run),
             "names": _every(run.names(rank) for rank in run.ranks),
             "tables": run.tables(min(run.ranks, default=0)),
             "whole": run.whole,
@@ -102,27 +107,58 @@ def forget(shelf: Shelf, run: str) -> None:
     shelf.open().delete(run)
 
 
+RANKS = r"^(all|[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*)$"
+"""`all`, `3`, `0-7`, `0-7,12`."""
+
+
 @router.get("/api/runs/{run}/series", response_model=models.Curves, responses=among(404), summary="Scalars over steps")
 def series(
     *,
+    request: Request,
     run: Found,
     name: Annotated[list[Name], Query(min_length=1, max_length=50, description="Again for more.")],
     start: Step = None,
     stop: Step = None,
     points: Annotated[int, Query(ge=1, le=5000, description="At most so many; extremes are kept.")] = 1000,
-    rank: Annotated[str, Query(pattern=r"^([0-9]{1,9}|all)$", description="A rank, or `all`.")] = "0",
+    rank: Annotated[
+        str,
+        Query(pattern=RANKS, max_length=300, description="A rank, several (`0-7,12`), or `all`: 64 at most."),
+    ] = "0",
+    summary: Annotated[bool, Query(description="One band over those ranks instead of a curve for each.")] = False,
+    most: Annotated[int, Query(ge=1, le=4096, description="So many ranks are read for a summary.")] = 256,
 ) -> Response:
-    """Curves from step `start` to `stop`, thinned on the way. A name that was never read is left out."""
+    """Curves from step `start` to `stop`, thinned on the way. A name that was never read is left out.
 
-    def of(rank: int) -> dict[str, Any]:
-        return {
-            key: telling.curve_of(curve)
-            for key, curve in run.series(name, start, stop, points=points, rank=rank).items()
-        }
+    Of several ranks each has its curves in `ranks`. With `summary` there is at each point the lowest, the quartiles and
+    the highest of all, who that is, and which ranks stand out; of more than `most` ranks the gravest are read, and
+    others evenly spread.
+    """
+    if summary:
+        summaries: ranks.Summaries = request.app.state.summaries
+        return Answer(summaries.of(run, name, rank, most, start=start, stop=stop, points=points))
+    if not rank.isdecimal():
+        return Answer(ranks.curves_of(run, name, rank, start=start, stop=stop, points=points))
+    found = run.series(name, start, stop, points=points, rank=int(rank))
+    return Answer({"series": {key: telling.curve_of(curve) for key, curve in found.items()}})
 
-    if rank == "all":
-        return Answer({"ranks": {str(each): of(each) for each in run.ranks}})
-    return Answer({"series": of(int(rank))})
+
+Sorted = Literal["gravest", "rank", "host", "status", "steps", "loss", "seconds", "overhead", "findings"]
+
+
+@router.get("/api/runs/{run}/ranks", response_model=models.Ranks, responses=among(404), summary="Ranks side by side")
+def listed_ranks(
+    *,
+    run: Found,
+    sort: Annotated[Sorted, Query(description="`gravest`: those first that most call for a look.")] = "rank",
+    descending: bool = False,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    offset: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
+) -> Response:
+    """A part of the list; `total` is how many there are. A run of one rank has none."""
+    order = ranks.side_by_side(run, sort, descending)
+    told = order[offset : offset + limit]
+    attempts = telling.attempts_of(run)
+    return Answer({"ranks": told, "total": len(order), "limit": limit, "offset": offset, "attempts": attempts})
 
 
 @router.get("/api/runs/{run}/heat", response_model=models.HeatMap, responses=among(404), summary="Layers over steps")
@@ -151,8 +187,9 @@ def findings(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     offset: Annotated[int, Query(ge=0, le=LARGEST)] = 0,
 ) -> Response:
-    """Most severe first, each with its page; `total` is how many there are."""
-    every = run.findings()
+    """Most severe first, each with its page; `total` is how many there are. What is the same on several ranks is one,
+    and `evidence.ranks` says which."""
+    every = merged(run.findings())
     told = telling.findings_of(every[offset : offset + limit])
     return Answer({"findings": told, "total": len(every), "limit": limit, "offset": offset})
 

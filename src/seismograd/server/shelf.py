@@ -10,6 +10,7 @@ from fastapi import Request
 
 from seismograd.store import NoRunError, Run, Store, open_store
 from seismograd.store.schema import NoStoreError, file_of, shown, url_of
+from seismograd.store.shared import is_empty
 from seismograd.store.store import place
 
 
@@ -28,9 +29,8 @@ class Shelf:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was ever recorded there; a `StoreError` if that cannot be seen."""
-        file = file_of(self._url)
-        if file is not None:
-            return not file.is_file()
+        if file_of(self._url) is not None:
+            return is_empty(self._url)
         try:
             self.open()
         except NoStoreError:

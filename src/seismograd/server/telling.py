@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from seismograd import folders, tally
 from seismograd.records import Finding
 from seismograd.reports.pages import Page, pages
+from seismograd.reports.ranks import merged
 from seismograd.store import Heat, Run, Series
 
 _HEADING = re.compile(r"^## +(.+?) *$", re.MULTILINE)
@@ -50,6 +51,21 @@ def row_of(run: Run, findings: Mapping[str, int]) -> dict[str, Any]:
         "bytes": run.bytes,
         "exit": {"code": exit_.get("code"), "exception": exit_.get("exception")},
     }
+
+
+def counts_of(run: Run, rows: Mapping[str, int]) -> Mapping[str, int]:
+    """How many findings of each severity a run has, if those that several ranks share count once; `rows` counts all."""
+    if len(run.ranks) < 2 or sum(rows.values()) < 2:
+        return rows
+    counts: dict[str, int] = {}
+    for finding in merged(run.findings()):
+        counts[finding.severity.value] = counts.get(finding.severity.value, 0) + 1
+    return counts
+
+
+def attempts_of(run: Run) -> list[dict[str, Any]]:
+    """The launches of a run, the first too; none where the store knows nothing of them."""
+    return [attempt.to_dict() for attempt in getattr(run, "attempts", None) or ()]
 
 
 def seconds(moment: str) -> float:

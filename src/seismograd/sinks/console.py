@@ -12,6 +12,7 @@ from seismograd.quiet_rich import Text
 from seismograd.records import Finding, Reading, Severity
 from seismograd.reports.terminal import render_finding, render_verdict
 from seismograd.sinks.logger import LEVELS, Logging
+from seismograd.sinks.voice import Leader, Voice
 
 if TYPE_CHECKING:
     from seismograd.sinks.live_cell import LiveCell
@@ -23,7 +24,8 @@ class Console:
     With a verdict to come, a finding is first shown in brief. A run without warnings ends in silence:
     `verdict=False` leaves the verdict out altogether. Beside a `Logging` whose lines appear on the same terminal
     it does not tell a finding a second time, and only gives the verdict. In a notebook, unless it is given a console,
-    it draws the run in one output of the cell instead.
+    it draws the run in one output of the cell instead. Of several ranks the first speaks; another tells, in brief, what
+    the first will not.
     """
 
     def __init__(self, console: Terminal | None = None, *, verdict: bool = True) -> None:
@@ -31,8 +33,17 @@ class Console:
         self.console = console or Terminal(stderr=True)
         self.verdict = verdict
         self.beside: Logging | None = None
-        self._shown: dict[tuple[Any, ...], int] = {}
+        self._voice = Voice()
         self._events: Counter[tuple[Any, ...]] = Counter()
+
+    @property
+    def leader_tells(self) -> Leader | None:
+        """Whether the first rank will tell a finding of this one; the watch gives it."""
+        return self._voice.leader_tells
+
+    @leader_tells.setter
+    def leader_tells(self, leader_tells: Leader | None) -> None:
+        self._voice.leader_tells = leader_tells
 
     def begin(self, run: Mapping[str, Any], *more: Any) -> None:
         """Is told which run it shows."""
@@ -47,15 +58,22 @@ class Console:
         if self._cell is not None:
             self._cell.write_finding(finding)
             return
-        self._shown[finding.key] = finding.severity.weight
+        voice = self._voice
+        if not voice.tells(finding):
+            return
         if self.beside is None or not self.verdict or not self.beside.is_seen(LEVELS[finding.severity], self._file):
-            self.console.print(render_finding(finding, brief=self.verdict))
+            brief = self.verdict or not voice.leads
+            self.console.print(render_finding(finding, brief=brief, speaker=voice.speaker))
 
     def update_finding(self, finding: Finding) -> None:
         if self._cell is not None:
             self._cell.update_finding(finding)
-        elif finding.severity.weight > self._shown.get(finding.key, -1):
+        else:
             self.write_finding(finding)
+
+    def hear_finding(self, finding: Finding) -> None:
+        """Takes what another rank has found, which it leaves to the first one to tell."""
+        self.write_finding(finding)
 
     def write_event(self, event: Mapping[str, Any]) -> None:
         """What was done about a fault, in one line; of many alike the 1st, 2nd, 3rd, 4th, 8th, 16th."""
@@ -66,6 +84,8 @@ class Console:
             return
         if self._cell is not None:
             self._cell.write_event(event)
+            return
+        if not self._voice.leads:  # all ranks do the same
             return
         if self.beside is not None and self.beside.is_seen(logging.WARNING, self._file):
             return
@@ -83,7 +103,7 @@ class Console:
             self._cell.close(report)
             return
         grave = any(finding["severity"] != Severity.INFO.value for finding in report.get("findings", ()))
-        if self.verdict and grave:
+        if self.verdict and grave and self._voice.leads:
             self.console.print()
             self.console.print(render_verdict(report))
 

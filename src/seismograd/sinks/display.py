@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from seismograd.protocols import Sink
 from seismograd.records import Finding, Reading, Severity
 from seismograd.sinks.curve import ASCII, BLOCKS, BROKEN, Curve, sparkline
+from seismograd.sinks.voice import Leader, Voice, kind_of
 
 if TYPE_CHECKING:
     from seismograd.quiet_rich import RenderableType
@@ -38,11 +39,19 @@ class Display:
 
     The script's own output scrolls above the live line. Nothing here raises: a stream that is closed or broken is
     written to no more. It starts no thread and holds no lock, so that `end` may be called from a signal handler.
-    `quiet` leaves only what `print` is given.
+    `quiet` leaves only what `print` is given. That of a `rank` other than 0 draws nothing, and tells what the first
+    rank will not.
     """
 
-    def __init__(self, stream: TextIO, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._quiet, self._clock = stream, quiet, clock
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        quiet: bool = False,
+        rank: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream, self._quiet, self._clock, self.rank = stream, quiet, clock, rank
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
         self._levels = BLOCKS if _can_write(BLOCKS, self._encoding) else ASCII
         self._terminal = _is_terminal(stream)
@@ -80,7 +89,8 @@ class Display:
         now = self._clock()
         if now < self._due and not last:
             return
-        if self._quiet or self._over or self._broken or self._pid != os.getpid():  # a fork has no part in the terminal
+        silent = self._quiet or self.rank or self._over or self._broken
+        if silent or self._pid != os.getpid():  # a fork has no part in the terminal
             self._due = math.inf
             return
         run.pace.add(now, run.steps)
@@ -101,7 +111,8 @@ class Display:
         if finding.severity is not Severity.INFO and not (self._quiet or self._over or self._broken):
             from seismograd.reports.terminal import render_finding
 
-            self.print(render_finding(finding, brief=True, run=run.label if self._runs > 1 else None))
+            label = run.label if self._runs > 1 else None
+            self.print(render_finding(finding, brief=True, run=label, speaker=run.voice.speaker))
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -184,6 +195,7 @@ class _Run:
         self.loss: float | None = None
         self.curve = Curve()
         self.pace = Pace()
+        self.voice = Voice(display.rank)
         self._display = display
         self._series: str | None = None
         self._severities: dict[tuple[Any, ...], Severity] = {}
@@ -199,15 +211,29 @@ class _Run:
             self.curve.add(reading.step, loss)
         self._display._read(self)
 
+    @property
+    def leader_tells(self) -> Leader | None:
+        """Whether the first rank will tell a finding of this one; the watch gives it."""
+        return self.voice.leader_tells
+
+    @leader_tells.setter
+    def leader_tells(self, leader_tells: Leader | None) -> None:
+        self.voice.leader_tells = leader_tells
+
     def write_finding(self, finding: Finding) -> None:
-        before = self._severities.get(finding.key)
-        self._severities[finding.key] = finding.severity
+        if not self.voice.tells(finding):
+            return
+        kind = kind_of(finding)
+        before = self._severities.get(kind)
+        self._severities[kind] = finding.severity
         self._display._tell(self, finding, before)
 
     def update_finding(self, finding: Finding) -> None:
-        before = self._severities.get(finding.key)
-        if before is None or finding.severity.weight > before.weight:
-            self.write_finding(finding)
+        self.write_finding(finding)
+
+    def hear_finding(self, finding: Finding) -> None:
+        """Takes what another rank has found, which it leaves to the first one to tell."""
+        self.write_finding(finding)
 
     def close(self, report: dict[str, Any]) -> None:
         if self.steps:

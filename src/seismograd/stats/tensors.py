@@ -111,6 +111,29 @@ def bad_counts(tensor: Tensor) -> tuple[int, int]:
     return (int(counts[0]), int(counts[1]))
 
 
+_WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
+_KEPT_BITS = (1 << 52) - 1
+
+
+def bit_sums(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """A sum over the bits of each tensor, still on its device: alike wherever they are, to the bit, and in whatever
+    order it is added up. Of 52 bits, which a float64 holds."""
+    totals: dict[torch.device, list[tuple[int, Tensor]]] = {}
+    for at, tensor in enumerate(tensors):
+        value = dense(tensor).contiguous().reshape(-1)
+        length, start = value.numel() * value.itemsize, value.storage_offset() * value.itemsize
+        word = next(size for size in _WORDS if length % size == 0 and start % size == 0)
+        total = value.view(_WORDS[word]).sum(dtype=torch.int64) if length else value.new_zeros((), dtype=torch.int64)
+        totals.setdefault(value.device, []).append((at, total))
+    result: list[Tensor] = [torch.empty(())] * len(tensors)
+    for device, found in totals.items():
+        together = torch.stack([total for _, total in found])
+        kept = (together & 0xFFFFFF).float() if device.type == "mps" else (together & _KEPT_BITS).double()
+        for (at, _), one in zip(found, kept.unbind(), strict=True):
+            result[at] = one
+    return result
+
+
 def largest(tensors: Sequence[Tensor]) -> list[Tensor]:
     """The largest magnitude in each tensor. Two vectorised passes: the infinity norm is ten times slower on a CPU."""
     return [_largest(dense(tensor)) for tensor in tensors]

@@ -11,6 +11,7 @@ from typing import Any
 
 import seismograd
 from seismograd.masking import masked, shown
+from seismograd.records import world_size
 
 LONGEST = 4000
 """So many characters of a command are kept."""
@@ -63,14 +64,6 @@ def _folder() -> str | None:
         return os.getcwd()
     except OSError:  # it is gone
         return None
-
-
-def world_size() -> int:
-    """How many processes train together, as their launcher says it."""
-    try:
-        return max(1, int(os.environ.get("WORLD_SIZE") or 1))
-    except ValueError:
-        return 1
 
 
 def _accelerators() -> dict[str, Any]:

@@ -72,9 +72,15 @@ class Buckets:
         """The spans that have to do with the steps `start` to `stop`."""
         return self._cut((self.last >= start) & (self.first <= stop))
 
-    def _cut(self, which: slice | NDArray[np.bool_]) -> Buckets:
+    def _cut(self, which: slice | NDArray[np.bool_] | NDArray[np.intp]) -> Buckets:
         tables = {field: getattr(self, field)[:, which] for field in _TABLES}
         return Buckets(self.names, self.first[which], self.last[which], self.times[which], **tables)
+
+    def in_order(self) -> Buckets:
+        """The columns in the order of their steps: what several ranks tell together comes later than its step."""
+        if len(self) < 2 or (self.first[1:] >= self.first[:-1]).all():
+            return self
+        return self._cut(np.argsort(self.first, kind="stable"))
 
     def folded(self, width: int) -> Buckets:
         """Neighbours whose first steps lie in the same span of `width` steps become one."""
@@ -101,8 +107,8 @@ class Buckets:
         low, high, mean = (np.where(none, np.nan, array) for array in (low, high, mean))
         latest = np.maximum.reduceat(np.where(self.count > 0, np.arange(len(self)), -1), starts, axis=1)
         final = np.where(latest < 0, np.nan, np.take_along_axis(self.final, np.maximum(latest, 0), axis=1))
-        times = self.times[ends]
-        return Buckets(self.names, self.first[starts], self.last[ends], times, low, high, mean, final, count, bad)
+        last, times = (np.maximum.reduceat(array, starts) for array in (self.last, self.times))
+        return Buckets(self.names, self.first[starts], last, times, low, high, mean, final, count, bad)
 
     def series(self, name: str) -> Series:
         """The points of one scalar; spans in which it was not read are left out."""
@@ -156,11 +162,12 @@ class Buckets:
         finite = np.isfinite(final)
         value = np.where(finite, final, np.nan)
         bad = count * ~finite
-        return cls(tuple(name for name, _, _ in found), step, step, times, value, value, value, final, count, bad)
+        names = tuple(name for name, _, _ in found)
+        return cls(names, step, step, times, value, value, value, final, count, bad).in_order()
 
 
 def joined(parts: Iterable[Buckets]) -> Buckets:
-    """The parts one after another; a name that a part does not have was not read there."""
+    """The parts in the order of their steps; a name that a part does not have was not read there."""
     parts = [part for part in parts if len(part)]
     if not parts:
         none = np.zeros(0, dtype=np.int64)
@@ -171,7 +178,7 @@ def joined(parts: Iterable[Buckets]) -> Buckets:
         np.concatenate([getattr(part, field) for part in aligned]) for field in ("first", "last", "times")
     )
     tables = {field: np.concatenate([getattr(part, field) for part in aligned], axis=1) for field in _TABLES}
-    return Buckets(names, first, last, times, **tables)
+    return Buckets(names, first, last, times, **tables).in_order()
 
 
 def _aligned(part: Buckets, names: tuple[str, ...]) -> Buckets:

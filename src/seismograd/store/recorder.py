@@ -59,6 +59,9 @@ class Batch:
 class Recorder:
     """A sink that keeps the run in a store. It never holds up the training, and never raises into it.
 
+    Where the store is a folder and the run has several ranks (`world`), each writes into a file of its own. A process
+    that finds its rank written by another one goes on behind it, as a later `attempt`.
+
     `state` tells how the run is (status, level, counts); `on_request` is told, on the thread of the recorder, what
     somebody asks for from outside, and how to answer in a sentence, at once or later, on any thread.
     """
@@ -76,9 +79,16 @@ class Recorder:
         on_request: Callable[[str, Any, Callable[[str], None]], None] | None = None,
         complain: Callable[[str], None] | None = None,
         on_start: Callable[[], None] | None = None,
+        world: int = 1,
+        attempt: int = 0,
     ) -> None:
+        from seismograd.store.shared import Folder
         from seismograd.store.writing import load
 
+        folder = Folder.of(url, run)
+        self.folder = folder if folder is not None and (world > 1 or folder.exists()) else None
+        """Where each of several ranks has a file of its own, if the store is no server."""
+        self.attempt = attempt
         load(url)  # now: a child that is forked while another thread imports has half a module
         self.url, self.run, self.name, self.rank, self.limit = url, run, name, rank, limit
         self.about, self.state, self.on_request = about, state, on_request
@@ -251,7 +261,16 @@ class Recorder:
         from seismograd.store.writing import Writing
 
         about = dict(self.about() if self.about else {})
-        return Writing(self.url, self.run, self.name, rank=self.rank, limit=self.limit, about=about)
+        return Writing(
+            self.url,
+            self.run,
+            self.name,
+            rank=self.rank,
+            limit=self.limit,
+            about=about,
+            folder=self.folder,
+            attempt=self.attempt,
+        )
 
     def _taken(self, final: bool) -> Batch:
         """What waits, taken out of the queue."""
@@ -293,6 +312,11 @@ class Recorder:
             ("thinned", self.thinned, self._too_many()),
             ("replaced", writing.replaced, "the run was deleted from the store while it went on: what it had is gone"),
             ("refused", writing.refused, f"{writing.refused:,} readings, findings or events cannot be written down"),
+            (
+                "superseded",
+                int(writing.is_superseded),
+                "another process goes on with this rank: this one is not recorded",
+            ),
             ("names", int(writing.names_are_many), "of so many names the newer ones are kept at full rate only"),
         )
         for key, number, message in remarks:

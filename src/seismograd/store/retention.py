@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -19,6 +19,8 @@ from seismograd.records import Finding, Severity
 from seismograd.store import codec, schema
 from seismograd.store.curves import FACTOR, Buckets, joined
 from seismograd.store.layers import Samples, joined_samples
+
+_T = TypeVar("_T")
 
 SEALED = 512
 """Readings in a full segment, and the most buckets in a row."""
@@ -101,6 +103,56 @@ class Retention:
         self.is_due = False
         """Whether there is something to be thinned."""
 
+    # -- what is there -----------------------------------------------------------------------------------------------
+
+    def take(self, connection: Connection, names: Mapping[str, Any]) -> None:
+        """What is in the store already, by another process: from now on it is thinned here."""
+        segment, bucket, sample = schema.segments.c, schema.buckets.c, schema.samples.c
+        lengths = (sa.func.length(segment.scalars), sa.func.length(segment.facts), sa.func.length(segment.tables))
+        own = sa.select(segment.number, segment.first, segment.last, *lengths)
+        own = self._mine(own, schema.segments).where(segment.sealed).order_by(segment.number)
+        for number, first, last, scalars, facts, tables in connection.execute(own):
+            readings = scalars + (facts or 0) + OVERHEAD
+            self._segments.append(Segment(number, first, last, readings, tables or 0, stays=self._added < HEAD))
+            self._added += 1
+        own = self._mine(sa.select(bucket.level, bucket.first, bucket.last, bucket.bytes), schema.buckets)
+        for level, first, last, weight in connection.execute(own.order_by(bucket.level, bucket.first)):
+            self._buckets[level].append(Row(first, last, 0, weight + OVERHEAD))
+        own = self._mine(sa.select(sample.first, sample.last, sample.bytes, sample.data), schema.samples)
+        for first, last, weight, data in connection.execute(own.order_by(sample.first)):
+            read = _read_or_none(Samples.unpack, data)
+            while read is not None and len(read) and self._gap < int((read.last - read.first).max()) + 1:
+                self._gap *= 2
+            self._samples.append(Row(first, last, 0 if read is None else len(read), weight + OVERHEAD))
+        self._full = len(self._samples)
+        self._take_pending(connection, names)
+        self.size = sum(each.readings + each.tables for each in self._segments)
+        self.size += sum(row.size for rows in (*self._buckets, self._samples) for row in rows)
+        self.is_due = bool(self._segments)
+
+    def _take_pending(self, connection: Connection, names: Mapping[str, Any]) -> None:
+        """What is behind the last row of each level, from the one that is finer."""
+        known = self._known(names)
+        segment, bucket = schema.segments.c, schema.buckets.c
+        own = self._mine(sa.select(segment.scalars, segment.tables), schema.segments).where(segment.sealed)
+        last = min(self._ends(1), self._last_sample)
+        for scalars, tables in connection.execute(own.where(segment.last > last).order_by(segment.number)):
+            read = _read_or_none(Buckets.of_readings, scalars, known)
+            if read is None:
+                continue
+            self._pending[1].append(read.within(self._ends(1) + 1, 1 << 62).folded(FACTOR))
+            if tables is not None:
+                steps = codec.Blob(scalars).array("step")
+                sampled = _read_or_none(Samples.of_readings, steps, tables, None, self._gap)
+                if sampled is not None:
+                    self._sampled.append(sampled.within(self._last_sample + 1, 1 << 62))
+        for level in range(2, LEVELS + 1):
+            own = self._mine(sa.select(bucket.data), schema.buckets).where(bucket.level == level - 1)
+            for data in connection.execute(own.where(bucket.last > self._ends(level)).order_by(bucket.first)).scalars():
+                finer = _read_or_none(Buckets.unpack, data)
+                if finer is not None:
+                    self._pending[level].append(finer.within(self._ends(level) + 1, 1 << 62).folded(FACTOR**level))
+
     # -- what comes --------------------------------------------------------------------------------------------------
 
     def pin(self, findings: Mapping[tuple[Any, ...], Finding]) -> None:
@@ -116,13 +168,16 @@ class Retention:
         self._segments.append(Segment(number, first, last, readings, tables, stays=self._added < HEAD))
         self._added += 1
         self.size += readings + tables
-        known = set(sorted(names, key=lambda name: not is_chief(name))[: self.most_names])
+        known = set(self._known(names))
         kept = [name for name in encoded.names if name in known]
         self._pending[1] = [*self._pending[1], Buckets.of_readings(encoded.scalars, kept).folded(FACTOR)]
         if encoded.tables is not None:
             steps = codec.Blob(encoded.scalars).array("step")
             self._sampled = [*self._sampled, Samples.of_readings(steps, encoded.tables, gap=self._gap)]
         self.is_due = True
+
+    def _known(self, names: Mapping[str, Any]) -> list[str]:
+        return sorted(names, key=lambda name: not is_chief(name))[: self.most_names]
 
     # -- thinning ----------------------------------------------------------------------------------------------------
 
@@ -312,3 +367,10 @@ class Retention:
 
     def _those(self, statement: Any, numbers: set[int]) -> Any:
         return self._mine(statement, schema.segments).where(schema.segments.c.number.in_(numbers))
+
+
+def _read_or_none(read: Callable[..., _T], *data: Any) -> _T | None:
+    try:
+        return read(*data)
+    except codec.DamagedError:
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,8 +20,10 @@ from seismograd import folders
 from seismograd.complaints import SeismogradWarning
 from seismograd.judge import ranked
 from seismograd.records import Finding, Reading
+from seismograd.reports.ranks import sides
 from seismograd.reports.report import build_report, finding_of
 from seismograd.store import codec, schema
+from seismograd.store.attempts import Attempt, listed
 from seismograd.store.curves import FACTOR, Buckets, Series, joined
 from seismograd.store.layers import Heat, Samples, joined_samples
 from seismograd.store.spans import Span
@@ -36,11 +39,18 @@ if TYPE_CHECKING:
 ALIVE = 5.0
 """Seconds without a sign after which a run that has not ended counts as lost."""
 
+LATE = 512
+"""Steps after which nothing more is expected of a step: the ranks of a run do not tell of it all at once."""
+
 REQUESTS = ("level", "budget", "stop", "capture", "trace", "clear")
 
 _WORST = ("healthy", "warning", "critical", "crashed")
 
 Gap = tuple[int, int]
+
+
+class DamagedRankError(schema.StoreError):
+    """The file of one rank cannot be read; those of the others can."""
 
 
 class Run:
@@ -67,8 +77,11 @@ class Run:
         self._ranks = {each["rank"]: each for each in ranks}
         self._states = {rank: from_json(each["state"]) for rank, each in self._ranks.items()}
         self.ranks: list[int] = sorted(self._ranks)
-        ends = [each["ended"] for each in ranks]
-        self.ended = _moment(max(ends)) if ranks and all(end is not None for end in ends) else None
+        self.attempt: int = max((each["attempt"] for each in ranks), default=0)
+        """The number of the newest attempt: what is told of how the run is, is told of it."""
+        self._newest = [rank for rank in self.ranks if self._ranks[rank]["attempt"] == self.attempt]
+        ends = [self._ranks[rank]["ended"] for rank in self._newest]
+        self.ended = _moment(max(ends)) if ends and all(end is not None for end in ends) else None
         self.heartbeat = _moment(max((each["heartbeat"] for each in ranks), default=row["started"]))
         self.batch = sum(each["batch"] for each in ranks)
         self.bytes = sum(each["bytes"] for each in ranks)
@@ -84,14 +97,13 @@ class Run:
     @property
     def state(self) -> dict[str, Any]:
         """What the first rank told last: level, budget, counts, what could not be recorded."""
-        return self._states[self.ranks[0]] if self.ranks else {}
+        return self._states[self._newest[0]] if self._newest else {}
 
     @property
     def status(self) -> str:
         """`healthy`, `warning`, `critical` or `crashed`: that of the worst rank."""
-        return max(
-            (state.get("status", "healthy") for state in self._states.values()), key=_WORST.index, default="healthy"
-        )
+        told = (self._states[rank].get("status", "healthy") for rank in self._newest)
+        return max(told, key=_WORST.index, default="healthy")
 
     @property
     def level(self) -> str | None:
@@ -115,6 +127,39 @@ class Run:
         """Whether it broke off without an end: the process was killed, or the machine."""
         return self.ended is None and not self.live
 
+    @property
+    def attempts(self) -> list[Attempt]:
+        """The launches of the run, where an elastic launcher started it again; one, if it did not."""
+        table = schema.attempts
+        with self._reading() as connection:
+            rows = connection.execute(sa.select(table).where(table.c.run == self.id)).mappings().all()
+        return listed(self.started.timestamp(), rows)
+
+    def per_rank(self) -> list[dict[str, Any]]:
+        """How each rank is: `state` is `live`, `ended` or `lost`, as of the newest attempt in which it took part."""
+        return [self._told(rank) for rank in self.ranks]
+
+    def _told(self, rank: int) -> dict[str, Any]:
+        row, state = self._ranks[rank], self._states[rank]
+        process = state.get("process") or {}
+        is_alive = row["attempt"] == self.attempt and time.time() - row["heartbeat"] < ALIVE
+        return {
+            "rank": rank,
+            "attempt": row["attempt"],
+            "host": process.get("host"),
+            "pid": process.get("pid"),
+            "status": state.get("status", "healthy"),
+            "state": "ended" if row["ended"] is not None else "live" if is_alive else "lost",
+            "steps": state.get("steps", 0),
+            "last_step": state.get("steps", 0) - 1,
+            "exit": state.get("exit"),
+            "started": _moment(row["started"]).isoformat(timespec="milliseconds"),
+            "ended": None if row["ended"] is None else _moment(row["ended"]).isoformat(timespec="milliseconds"),
+            "heartbeat": _moment(row["heartbeat"]).isoformat(timespec="milliseconds"),
+            "overhead": state.get("overhead"),
+            "bytes": row["bytes"],
+        }
+
     # -- scalars -----------------------------------------------------------------------------------------------------
 
     def names(self, rank: int = 0) -> list[str]:
@@ -136,11 +181,11 @@ class Run:
         wanted = [names] if isinstance(names, str) else list(names)
         if points is not None and points < 1:
             raise ValueError(f"points is {points!r}: it takes 1 or more")
-        with self._reading() as connection:
+        span, buckets = None, joined([])
+        with self._rank(rank) as connection:
             span = self._span(connection, rank, start, stop)
-            buckets = joined([]) if span is None else self._buckets(connection, wanted, span, points, rank)
-        if span is not None:
-            buckets = buckets.within(*span)
+            if span is not None:
+                buckets = self._buckets(connection, wanted, span, points, rank).within(*span)
         found = {}
         for name in wanted:
             if name in buckets.names:
@@ -151,7 +196,8 @@ class Run:
 
     def reach(self, rank: int = 0) -> int:
         """The last step that is in the store; -1 if there is none."""
-        with self._reading() as connection:
+        span = None
+        with self._rank(rank) as connection:
             span = self._span(connection, rank, None, None)
         return -1 if span is None else span[1]
 
@@ -181,7 +227,7 @@ class Run:
                 break
             found, gaps = self._rows(connection, names, gaps, each, rank)
             parts += found
-        parts.sort(key=lambda part: int(part.first[0]))
+        parts.sort(key=lambda part: int(part.first[0]))  # mostly that is all there is to do
         whole = joined(parts)
         if level:
             whole = whole.folded(FACTOR**level)
@@ -193,7 +239,8 @@ class Run:
         """What a level has of the spans that are still missing, and what is missing then."""
         table = schema.segments if level == 0 else schema.buckets
         data = table.c.scalars if level == 0 else table.c.data
-        missing = sa.or_(*(sa.and_(table.c.first <= stop, table.c.last >= start) for start, stop in gaps))
+        late = self._late(rank)
+        missing = sa.or_(*(sa.and_(table.c.first <= stop + late, table.c.last >= start) for start, stop in gaps))
         own = sa.select(table.c.first, table.c.last, data.label("data"))
         own = own.where(table.c.run == self.id, table.c.rank == rank, missing).order_by(table.c.first)
         if level:
@@ -234,16 +281,18 @@ class Run:
         """One measure of all layers over steps, in at most `samples` columns: the greatest value of what each spans."""
         if samples < 1:
             raise ValueError(f"samples is {samples!r}: it takes 1 or more")
-        with self._reading() as connection:
+        whole = joined_samples([])
+        with self._rank(rank) as connection:
             span = self._span(connection, rank, start, stop)
             if span is None:
-                return joined_samples([]).heat(kind, column)
+                return whole.heat(kind, column)
             gaps, parts = [span], []
             sources = (schema.segments, schema.samples)
             for table in sources if self._is_short(connection, span, rank) else reversed(sources):
                 found, gaps = self._layers(connection, (kind, column), gaps, table, rank)
                 parts += found
-        return joined_samples(parts).within(*span).spread(samples).heat(kind, column)
+            whole = joined_samples(parts).within(*span).spread(samples)
+        return whole.heat(kind, column)
 
     def _is_short(self, connection: Connection, span: Gap, rank: int) -> bool:
         """Whether the tables of the span can be read at full rate in no time."""
@@ -295,27 +344,47 @@ class Run:
         self, start: int | None, stop: int | None, rank: int, bare: bool, sheets: bool = False
     ) -> Iterator[Reading]:
         table = schema.segments
-        own = sa.select(table.c.id).where(table.c.run == self.id, table.c.rank == rank)
+        own = sa.select(table.c.id, table.c.number).where(table.c.run == self.id, table.c.rank == rank)
         if not bare:
             own = own.where(table.c.whole)
         if start is not None:
             own = own.where(table.c.last >= start)
         if stop is not None:
-            own = own.where(table.c.first <= stop)
-        with self._reading() as connection:
-            ids = connection.execute(own.order_by(table.c.first, table.c.number)).scalars().all()
-        last: int | None = None
-        for number in ids:  # one at a time: a long run is not held in memory
-            with self._reading() as connection:
-                row = connection.execute(sa.select(table).where(table.c.id == number)).mappings().first()
-            if row is None:  # a live run has put it together with others meanwhile, or forgotten it
-                behind = start if last is None else last + 1
-                yield from self._readings(behind, stop, rank, bare, sheets)
-                return
-            for reading in self._decoded(row, sheets):
-                if (start is None or reading.step >= start) and (stop is None or reading.step <= stop):
-                    last = reading.step if last is None else max(last, reading.step)
+            own = own.where(table.c.first <= stop + self._late(rank))
+        after, drafted = -1, Counter[int]()
+        """The last full segment that was read, and the steps of those behind it that were not full."""
+        is_whole = False
+        while not is_whole:
+            ids: Sequence[Any] = []
+            with self._rank(rank) as connection:
+                ids = connection.execute(own.where(table.c.number > after).order_by(table.c.number)).all()
+            known, is_whole = drafted.copy(), True
+            for key, number in ids:  # one at a time: a long run is not held in memory
+                row: Any = ...
+                that = sa.select(table).where(table.c.id == key, table.c.number == number)  # SQLite gives ids again
+                with self._rank(rank) as connection:
+                    row = connection.execute(that).mappings().first()
+                if row is ...:
+                    return
+                if row is None:  # a live run has put it together with others meanwhile, or forgotten it
+                    is_whole = False
+                    break
+                after = row["number"] if row["sealed"] else after
+                for reading in self._decoded(row, sheets):
+                    step = reading.step
+                    if (start is not None and step < start) or (stop is not None and step > stop):
+                        continue
+                    if known[step]:
+                        known[step] -= 1
+                        drafted[step] -= row["sealed"]
+                        continue
+                    if not row["sealed"]:
+                        drafted[step] += 1
                     yield reading
+
+    def _late(self, rank: int) -> int:
+        """So many steps later there may be something of a step: what the ranks tell together the first one has."""
+        return LATE if rank == 0 and len(self.ranks) > 1 else 0
 
     def _decoded(self, row: Any, sheets: bool) -> list[Reading]:
         try:
@@ -330,10 +399,11 @@ class Run:
     @property
     def whole(self) -> list[Gap]:
         """The spans of steps, first and last, whose readings are kept whole on the first rank."""
-        table = schema.segments.c
-        own = sa.select(table.first, table.last).where(table.run == self.id, table.whole)
-        with self._reading() as connection:
-            rows = connection.execute(own.where(table.rank == min(self.ranks, default=0)).order_by(table.first)).all()
+        table, rank = schema.segments.c, min(self.ranks, default=0)
+        own = sa.select(table.first, table.last).where(table.run == self.id, table.whole, table.rank == rank)
+        rows: Sequence[Any] = []
+        with self._rank(rank) as connection:
+            rows = connection.execute(own.order_by(table.first)).all()
         spans: list[Gap] = []
         for first, last in rows:
             if spans and first <= spans[-1][1] + 1:
@@ -346,7 +416,8 @@ class Run:
         """The spans of steps whose readings are kept, in order; those that are not `whole` have lost their tables."""
         table = schema.segments.c
         own = sa.select(table.first, table.last, table.whole).where(table.run == self.id, table.rank == rank)
-        with self._reading() as connection:
+        rows: Sequence[Any] = []
+        with self._rank(rank) as connection:
             rows = connection.execute(own.order_by(table.first, table.id)).all()
         spans: list[Span] = []
         for first, last, whole in rows:
@@ -428,11 +499,12 @@ class Run:
         """The report: the one that was written at the end, or one of what is there so far."""
         table = schema.ranks.c
         own = sa.select(table.report).where(table.run == self.id, table.report.is_not(None)).order_by(table.rank)
-        with self._reading() as connection:
+        stored: list[Any] = []
+        with self._rank(min(self.ranks, default=0)) as connection:
             stored = [from_json(report) for report in connection.execute(own).scalars()]
-        if len(stored) == 1 == len(self.ranks):
+        if len(stored) == 1 == len(self.ranks) and not self.attempt:
             return dict(stored[0])
-        state = self.state
+        state, findings = self.state, self.findings()
         return build_report(
             run={
                 "id": self.id,
@@ -445,11 +517,29 @@ class Run:
                 "ended": None if self.ended is None else self.ended.isoformat(timespec="milliseconds"),
                 "overhead": state.get("overhead"),
             },
-            findings=self.findings(),
+            findings=findings,
             summary=state.get("summary"),
             events=self.events(limit=1000),
             performance=state.get("performance"),
+            ranks=self.sides(findings),
         )
+
+    def sides(self, findings: Sequence[Finding] | None = None) -> list[dict[str, Any]]:
+        """The ranks side by side, as the report has them: how far each is, its verdict, loss and time of a step.
+
+        `findings` are the run's own, if they were read before; a run of one rank has none.
+        """
+        if len(self.ranks) < 2:
+            return []
+        now, states = time.time(), {}
+        for rank, row in self._ranks.items():
+            ended = None if row["ended"] is None else _moment(row["ended"]).isoformat(timespec="milliseconds")
+            alive = now - row["heartbeat"] < ALIVE
+            life = "ended" if ended is not None else "live" if alive else "lost"
+            told = self._states[rank]
+            attempt = row.get("attempt", told.get("attempt"))
+            states[rank] = {**told, "ended": ended, "life": life, "attempt": attempt}
+        return sides(states, self.findings() if findings is None else findings)
 
     # -- judging -----------------------------------------------------------------------------------------------------
 
@@ -492,6 +582,8 @@ class Run:
         if kind not in REQUESTS:
             raise ValueError(f"a run cannot be asked for {kind!r}: use one of {', '.join(map(repr, REQUESTS))}")
         row = {"run": self.id, "kind": kind, "value": to_json(value), "created": time.time()}
+        if (folder := self._store.folder(self.id)) is not None:
+            return self._store.ask(folder, row)
         with self._store.writing() as connection:
             key = connection.execute(schema.requests.insert().values(row)).inserted_primary_key
         assert key is not None
@@ -520,8 +612,25 @@ class Run:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
+        """What all ranks told."""
+        self._store.gather()
         with self._store.reading() as connection:
             yield connection
+
+    @contextmanager
+    def _rank(self, rank: int) -> Iterator[Connection]:
+        """What one rank measured. Where its file cannot be read, which is said, what follows is left out."""
+        is_open = False
+        try:
+            with self._store.readings(self.id, rank) as connection:
+                is_open = True
+                yield connection
+        except DamagedRankError as error:
+            if rank in self._ranks:
+                warnings.warn(f"{error}: it is left out", SeismogradWarning, stacklevel=4)
+            if not is_open:
+                with self._store.reading() as connection:  # where it has no rows
+                    yield connection
 
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")

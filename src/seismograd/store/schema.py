@@ -3,7 +3,8 @@
 | table | a row is |
 |---|---|
 | `runs` | a run: its name, when it began, what is known about its surroundings |
-| `ranks` | a process of a run: how far it is, its verdict, its report at the end |
+| `ranks` | a process of a run: how far it is, its verdict, its report at the end; that of the newest attempt |
+| `attempts` | a launch of a run after the first: from which step on, and what ended the one before |
 | `segments` | whole readings, some hundreds, as three blobs |
 | `buckets` | scalars thinned with age: at level n a column stands for 8**n steps |
 | `samples` | tensor statistics thinned with age |
@@ -18,7 +19,7 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from seismograd import folders
 from seismograd.store import forks
 
-SCHEMA = 1
+SCHEMA = 2
 
 FILE = "seismograd.db"
 
@@ -74,6 +75,18 @@ ranks = Table(
     Column("names", Text, nullable=False, default="[]"),
     Column("tables", Text, nullable=False, default="{}"),
     Column("report", Text),
+    Column("attempt", Integer, nullable=False, default=0, server_default="0"),
+    Column("owner", String(32), nullable=False, default="", server_default=""),  # the process that writes it
+)
+
+attempts = Table(
+    _PREFIX + "attempts",
+    metadata,
+    Column("run", String(64), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("first", BigInteger, nullable=False),  # the step of the run that is its step 0
+    Column("started", Float(53), nullable=False),
+    Column("before", Text, nullable=False, default="{}"),  # how the attempt before it ended
 )
 
 segments = Table(
@@ -157,10 +170,20 @@ requests = Table(
     Column("answer", Text),
 )
 
-OWNED = (ranks, segments, buckets, samples, findings, events, requests)
+OWNED = (ranks, attempts, segments, buckets, samples, findings, events, requests)
 """The tables whose rows belong to a run."""
 
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
+TOLD = (runs, ranks, attempts, findings, events, requests)
+"""The small tables: what is asked for of all ranks at once."""
+
+
+def _add_attempts(connection: Connection) -> None:
+    attempts.create(connection, checkfirst=True)
+    for column, kind in (("attempt", "INTEGER NOT NULL DEFAULT 0"), ("owner", "VARCHAR(32) NOT NULL DEFAULT ''")):
+        connection.execute(sa.text(f"ALTER TABLE {ranks.name} ADD COLUMN {column} {kind}"))
+
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {2: _add_attempts}
 """What brings a store of the schema before it to this one, by number."""
 
 
@@ -234,12 +257,23 @@ def file_of(url: sa.URL) -> Path | None:
     return Path(url.database or "") if url.get_backend_name() == "sqlite" else None
 
 
-def connect(url: sa.URL, *, writes: bool = False, patience: float = PATIENCE, frozen: bool = False) -> Engine:
+def connect(
+    url: sa.URL,
+    *,
+    writes: bool = False,
+    patience: float = PATIENCE,
+    frozen: bool = False,
+    beside: Path | None = None,
+    shared: bool = False,
+) -> Engine:
     """An engine on the store, which is made or migrated if `writes`; a `StoreError` says what is in the way.
 
-    `frozen` refuses every change of it, by us too: the database itself is told so.
+    `frozen` refuses every change of it, by us too: the database itself is told so. `beside` is a file whose runs are
+    read as if they were in it too. A `shared` file has one writer, and readers on other machines.
     """
     path = file_of(url)
+    if beside is not None and path is not None and not writes and not path.is_file():
+        url, path, beside, frozen = url.set(database=str(beside)), beside, None, False
     if path is None and importlib.util.find_spec("psycopg") is None:
         raise StoreError("a store on PostgreSQL needs a driver: pip install 'seismograd[postgres]'")
     if path is not None and not writes and not path.is_file():
@@ -252,9 +286,11 @@ def connect(url: sa.URL, *, writes: bool = False, patience: float = PATIENCE, fr
     while True:
         try:
             if path is not None and writes:
-                _make_folder(path)
-            engine = _engine(url, writes, patience, frozen)
-            _migrate(engine, url, writes, frozen)
+                make_folder(path.parent)
+            engine = _engine(url, writes, patience, frozen, beside, shared)
+            if not _migrate(engine, url, writes, frozen):
+                _disposed(engine)
+                engine = _engine(url, writes, patience, frozen, beside, shared, is_old=True)
             return engine
         except (DBAPIError, ImportError, OSError, UnicodeError) as error:
             _disposed(engine)
@@ -285,14 +321,17 @@ def reason(error: BaseException) -> str:
     return " ".join(str(origin).split())[:300] or type(origin).__name__
 
 
-def _make_folder(path: Path) -> None:
-    new = not path.parent.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
+def make_folder(path: Path) -> None:
+    """Makes the folder of a store; what is in it is nobody's to commit."""
+    new = not path.exists()
+    path.mkdir(parents=True, exist_ok=True)
     if new:
-        (path.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+        (path / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
-def _engine(url: sa.URL, writes: bool, patience: float, frozen: bool = False) -> Engine:
+def _engine(  # noqa: PLR0917
+    url: sa.URL, writes: bool, patience: float, frozen: bool, beside: Path | None, shared: bool, is_old: bool = False
+) -> Engine:
     path = file_of(url)
     if path is None:
         level = "READ COMMITTED" if writes else "REPEATABLE READ"  # readers see one moment, whatever is thinned
@@ -309,9 +348,12 @@ def _engine(url: sa.URL, writes: bool, patience: float, frozen: bool = False) ->
             try:
                 if writes:
                     connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # before the first table, or without effect
-                    connection.execute("PRAGMA journal_mode=WAL")
+                    # A log that readers share lies in memory, which machines do not share.
+                    connection.execute(f"PRAGMA journal_mode={'TRUNCATE' if shared else 'WAL'}")
                     connection.execute(f"PRAGMA journal_size_limit={_LONGEST_LOG}")
                 connection.execute("PRAGMA synchronous=NORMAL")
+                if beside is not None or is_old:
+                    _read_too(connection, beside)
                 if frozen:
                     connection.execute("PRAGMA query_only=ON")
             except BaseException:
@@ -329,6 +371,30 @@ def _engine(url: sa.URL, writes: bool, patience: float, frozen: bool = False) ->
         connection.exec_driver_sql("BEGIN" if looks else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _read_too(connection: sqlite3.Connection, beside: Path | None) -> None:
+    """The small tables are from now on those of both files; what an older one does not have is as it was meant then."""
+    if beside is not None:
+        connection.execute("ATTACH ? AS beside", (beside.as_uri() + "?mode=rw",))
+    for table in TOLD:
+        there = {row[1] for row in connection.execute(f"PRAGMA main.table_info({table.name})")}
+        parts = []
+        if there:
+            parts.append(f"SELECT {', '.join(_column(each, there) for each in table.c)} FROM main.{table.name}")
+        if beside is not None:
+            names = ", ".join(f'"{column.name}"' for column in table.c)
+            parts.append(f"SELECT {names} FROM beside.{table.name}")
+        nothing = f"SELECT {', '.join(_column(each, ()) for each in table.c)} WHERE 0"
+        connection.execute(f"CREATE TEMP VIEW {table.name} AS {' UNION ALL '.join(parts) or nothing}")
+
+
+def _column(column: sa.Column[Any], there: Container[str]) -> str:
+    if column.name in there:
+        return f'"{column.name}"'
+    default = column.default.arg if isinstance(column.default, sa.ColumnDefault) else None
+    value = "NULL" if default is None else repr(default)
+    return f'{value} AS "{column.name}"'
 
 
 def _mode(path: Path, frozen: bool) -> str:
@@ -354,11 +420,16 @@ _LONGEST_LOG = 8 * 1024 * 1024
 _SERVER = {"connect_timeout": 10, "application_name": "seismograd", "keepalives_idle": 30}
 
 
-def _migrate(engine: Engine, url: sa.URL, writes: bool, frozen: bool = False) -> None:
+_READABLE = 1
+"""The oldest schema of a file that is read as it is, where it cannot be brought up to date."""
+
+
+def _migrate(engine: Engine, url: sa.URL, writes: bool, frozen: bool = False) -> bool:
+    """Brings it up to date. `False`: it is older and stays so, and can be read all the same."""
     with engine.connect().execution_options(looks=True) as connection:
         found = _version(connection)
     if found == SCHEMA:
-        return
+        return True
     if found is not None and found > SCHEMA:
         raise StoreError(
             f"the store {shown(url)} has schema {found}, this Seismograd reads up to {SCHEMA}: "
@@ -367,13 +438,23 @@ def _migrate(engine: Engine, url: sa.URL, writes: bool, frozen: bool = False) ->
     if not writes:
         if found is None:
             raise NoStoreError(f"{shown(url)} is no store of Seismograd's: there are no runs in it")
+        path = file_of(url)
+        is_readable = path is not None and found >= _READABLE
+        if is_readable and path is not None and (frozen or not _has_writable_folder(path)):
+            return False
         if frozen:
             raise StoreError(
                 f"the store {shown(url)} has schema {found}, of an older Seismograd, and may not be changed here: "
                 "seismograd runs brings it up to date, once"
             )
-        forks.let_go(connect(url, writes=True))
-        return
+        try:
+            forks.let_go(connect(url, writes=True))
+        except StoreError:
+            if is_readable:
+                return False
+            raise
+        engine.dispose()  # its connections know the tables as they were
+        return True
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sa.text("SELECT pg_advisory_xact_lock(7340527)"))  # others that start now wait here
@@ -382,10 +463,11 @@ def _migrate(engine: Engine, url: sa.URL, writes: bool, frozen: bool = False) ->
             metadata.create_all(connection)
             connection.execute(meta.insert().values(name="schema", value=str(SCHEMA)))
             connection.execute(meta.insert().values(name="made", value=str(time.time())))
-            return
+            return True
         for number in range(found + 1, SCHEMA + 1):
             MIGRATIONS[number](connection)
         connection.execute(meta.update().where(meta.c.name == "schema").values(value=str(SCHEMA)))
+    return True
 
 
 def _version(connection: Connection) -> int | None:

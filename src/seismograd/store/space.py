@@ -8,7 +8,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from seismograd.store import schema
+from seismograd.store import schema, shared
 from seismograd.store.schema import StoreError
 from seismograd.store.store import Store
 
@@ -20,10 +20,12 @@ _INCREMENTAL = 2
 
 
 def taken(store: Store) -> int:
-    """Bytes that the store takes: of a file with its log, of a database's tables with their indexes."""
+    """Bytes that the store takes: of its file with the log and those of ranks, of its tables with their indexes."""
     path = schema.file_of(store.url)
     if path is not None:
-        return sum(part.stat().st_size for part in _parts(path) if part.exists())
+        home = shared.home_of(store.url)
+        files = [] if home is None else [file for file in home.rglob("*") if file.is_file()]
+        return sum(part.stat().st_size for part in (*_parts(path), *files) if part.exists())
     with store.reading() as connection:
         sizes = [sa.func.pg_total_relation_size(table.name) for table in (schema.runs, *schema.OWNED)]
         return sum(connection.execute(sa.select(*sizes)).one())
@@ -34,6 +36,8 @@ def give_back(store: Store) -> None:
     path = schema.file_of(store.url)
     if path is None:
         _vacuum(store)
+        return
+    if not path.exists():
         return
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None)) as connection:

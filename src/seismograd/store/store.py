@@ -5,9 +5,11 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
+import shutil
+import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -19,8 +21,9 @@ from sqlalchemy.exc import DBAPIError
 
 from seismograd import folders
 from seismograd.config import find_config
-from seismograd.store import schema
-from seismograd.store.run import ALIVE, Run
+from seismograd.store import schema, shared
+from seismograd.store.gathering import Gathering
+from seismograd.store.run import ALIVE, DamagedRankError, Run
 from seismograd.store.schema import StoreError
 
 _ALL_BUT_REPORT = [column for column in schema.ranks.c if column.name != "report"]
@@ -40,9 +43,13 @@ class Store:
     def __init__(self, where: str | os.PathLike[str] | None = None, *, read_only: bool = False) -> None:
         self.url = schema.url_of(place() if where is None else where)
         self.read_only = read_only
-        self._engine: Engine | None = schema.connect(self.url, frozen=read_only)
         self._writer: Engine | None = None
-        weakref.finalize(self, self._engine.dispose)
+        self._lock = threading.Lock()
+        self._gathering: Gathering | None = None
+        self._begins_with: bool | None = None
+        """Whether the store's own file was there: one that comes later is read too."""
+        self._engine: Engine | None = None
+        self._engine = self._opened()
 
     def __repr__(self) -> str:
         return f"<Store {self.shown}>"
@@ -58,8 +65,48 @@ class Store:
         path = schema.file_of(self.url)
         return folders.home() if path is None else path.parent
 
+    def _opened(self) -> Engine:
+        home, file = shared.home_of(self.url), schema.file_of(self.url)
+        if self._gathering is None and home is not None and home.is_dir():
+            self._gathering = Gathering(home, read_only=self.read_only)
+            weakref.finalize(self, self._gathering.close)
+        beside = None if self._gathering is None else self._gathering.file
+        self._begins_with = file is None or file.is_file()
+        engine = schema.connect(self.url, frozen=self.read_only, beside=beside)
+        weakref.finalize(self, engine.dispose)
+        return engine
+
+    def gather(self, *, at_once: bool = False) -> None:
+        """Looks at what the files of ranks tell that is new, if there are any."""
+        with self._lock:
+            file, home = schema.file_of(self.url), shared.home_of(self.url)
+            if self._engine is None or file is None or home is None:
+                return
+            if (self._gathering is None and home.is_dir()) or (not self._begins_with and file.is_file()):
+                self._engine, before = self._opened(), self._engine
+                before.dispose()
+            gathering = self._gathering
+        if gathering is not None:
+            gathering.refresh(at_once=at_once)
+
+    def folder(self, run: str) -> shared.Folder | None:
+        """The folder of a run whose ranks have files of their own."""
+        return None if self._gathering is None else self._gathering.folder(run)
+
+    def ask(self, folder: shared.Folder, request: Mapping[str, Any]) -> int:
+        """Puts a request where the ranks of a run will find it; its number."""
+        if self.read_only:
+            raise self._frozen()
+        try:
+            number = folder.ask(request)
+        except OSError as error:
+            raise StoreError(f"the run {folder.path.name} cannot be asked for anything: {error}") from error
+        self.gather(at_once=True)
+        return number
+
     def runs(self, limit: int | None = None, offset: int = 0) -> list[Run]:
         """The runs, newest first."""
+        self.gather()
         own = sa.select(schema.runs).order_by(schema.runs.c.started.desc(), schema.runs.c.id.desc())
         with self.reading() as connection:
             rows = connection.execute(own.limit(limit).offset(offset)).mappings().all()
@@ -67,11 +114,13 @@ class Store:
 
     def count(self) -> int:
         """How many runs there are."""
+        self.gather()
         with self.reading() as connection:
             return connection.execute(sa.select(sa.func.count()).select_from(schema.runs)).scalar_one()
 
     def live(self) -> list[Run]:
         """The runs that go on, newest first."""
+        self.gather()
         table, own = schema.ranks.c, schema.runs
         alive = sa.select(table.run).where(table.ended.is_(None), table.heartbeat > time.time() - ALIVE)
         newest = sa.select(own).where(own.c.id.in_(alive)).order_by(own.c.started.desc(), own.c.id.desc())
@@ -80,6 +129,7 @@ class Store:
 
     def severities(self, runs: Sequence[str] | None = None) -> dict[str, dict[str, int]]:
         """How many findings of each severity the runs have; those without any are left out."""
+        self.gather()
         table = schema.findings.c
         own = sa.select(table.run, table.severity, sa.func.count()).group_by(table.run, table.severity)
         if runs is not None:
@@ -92,6 +142,7 @@ class Store:
 
     def run(self, name: str = "last") -> Run:
         """The run with this id, or whose id begins so, or the newest of this name; `last` is the newest of all."""
+        self.gather()
         table = schema.runs.c
         newest = sa.select(schema.runs).order_by(table.started.desc(), table.id.desc())
         with self.reading() as connection:
@@ -109,7 +160,18 @@ class Store:
             raise self._missing(connection, name, [row["id"] for row in rows])
 
     def delete(self, run: str) -> None:
-        """Forgets a run: all of its rows."""
+        """Forgets a run: all of its rows, and the files of its ranks."""
+        self.gather()
+        if (folder := self.folder(run)) is not None:
+            if self.read_only:
+                raise self._frozen()
+            try:
+                shutil.rmtree(folder.path)
+            except OSError as error:
+                raise StoreError(f"the run {run} cannot be removed: {error}") from error
+            self.gather(at_once=True)
+            if not self._begins_with:
+                return
         with self.writing() as connection:
             for table in schema.OWNED:
                 connection.execute(table.delete().where(table.c.run == run))
@@ -119,7 +181,9 @@ class Store:
         for engine in (self._engine, self._writer):
             if engine is not None:
                 engine.dispose()
-        self._engine = self._writer = None
+        if self._gathering is not None:
+            self._gathering.close()
+        self._engine = self._writer = self._gathering = None
 
     def __enter__(self) -> Self:
         return self
@@ -138,24 +202,43 @@ class Store:
             yield connection
 
     @contextmanager
+    def readings(self, run: str, rank: int) -> Iterator[Connection]:
+        """A connection that reads what one rank measured: that is perhaps in a file of its own."""
+        gathering = self._gathering
+        if gathering is None or gathering.folder(run) is None:
+            with self.reading() as connection:
+                yield connection
+            return
+        with self._said(f"rank {rank} of the run {run}"), gathering.reading(run, rank) as connection:
+            yield connection
+
+    @contextmanager
     def writing(self) -> Iterator[Connection]:
         """A transaction."""
         if self._engine is None:
             raise StoreError(f"the store {self.shown} was closed: open it again")
         if self.read_only:
-            raise StoreError(f"the store {self.shown} was opened to be read only: nothing in it is changed")
+            raise self._frozen()
         if self._writer is None:
             self._writer = schema.connect(self.url, writes=True)
             weakref.finalize(self, self._writer.dispose)
         with self._said(), self._writer.begin() as connection:
             yield connection
 
+    def _frozen(self) -> StoreError:
+        return StoreError(f"the store {self.shown} was opened to be read only: nothing in it is changed")
+
     @contextmanager
-    def _said(self) -> Iterator[None]:
+    def _said(self, part: str = "") -> Iterator[None]:
         try:
             yield
-        except DBAPIError as error:
-            raise StoreError(f"the store {self.shown} cannot be used: {schema.reason(error)}") from error
+        except (DBAPIError, OSError) as error:
+            if not part and not isinstance(error, DBAPIError):
+                raise
+            where = f"{part} in {self.shown}" if part else f"the store {self.shown}"
+            raise (DamagedRankError if part else StoreError)(
+                f"{where} cannot be used: {schema.reason(error)}"
+            ) from error
 
     def _made(self, connection: Connection, rows: Any) -> list[Run]:
         table = schema.ranks

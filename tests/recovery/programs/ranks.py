@@ -8,6 +8,8 @@ import sys
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import seismograd as sg
@@ -20,11 +22,16 @@ RECOVERY = {
     "stop": {"nonfinite-input": "stop"},
     "lower-lr": {"nonfinite-input": "lower-lr"},
     "alone": {"nonfinite-input": "skip"},
+    "sharded": {"nonfinite-*": "skip"},
 }[what]
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 torch.manual_seed(0)
-model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)))
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+if what == "sharded":
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+else:
+    model = DistributedDataParallel(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 watches = what != "alone" or rank == 0
 watch = sg.watch(model, optimizer, recovery=RECOVERY, sinks=[], store=False) if watches else None
@@ -53,7 +60,7 @@ except TrainingStopped as error:
 if watch is not None:
     watch.close()
 told = {
-    "weights": [p.detach().flatten().tolist() for p in model.parameters()],
+    "weights": [getattr(p, "_local_tensor", p).detach().flatten().tolist() for p in model.parameters()],
     "lr": optimizer.param_groups[0]["lr"],
     "stopped": stopped,
     "summary": watch.get_training_summary() if watch is not None else None,

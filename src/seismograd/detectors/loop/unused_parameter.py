@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from seismograd.detectors.ranks.unused import searched, stops
 from seismograd.detectors.wording import found, names
 from seismograd.records import Finding, Reading, Severity, Where
 
@@ -29,9 +30,15 @@ class UnusedParameter:
     that no backward ever went through. Otherwise it is only worth knowing: heads that are used in turn, experts that
     are not chosen, a pooler whose output is returned and nobody wants, a token that is not needed.
 
+    `DistributedDataParallel` waits for the gradient of every parameter, and raises an error at the next forward pass if
+    one did not come: critical, with the parameters. Where it was told to look for unused ones
+    (`find_unused_parameters=True`) and every parameter had its gradient in `traversals` steps, it is worth knowing that
+    it walks over the graph at each step for nothing.
+
     What to try
     -----------
-    Call the module in `forward`, or delete it. For a part that waits for its turn, there is nothing to do.
+    Call the module in `forward`, or delete it. For a part that waits for its turn, there is nothing to do; under
+    `DistributedDataParallel` it needs `find_unused_parameters=True`.
 
     An example
     ----------
@@ -44,12 +51,13 @@ class UnusedParameter:
     """
 
     id: ClassVar[str] = "unused-parameter"
-    needs: ClassVar[tuple[str, ...]] = ("facts/parameters",)
+    needs: ClassVar[tuple[str, ...]] = ("facts/parameters|facts/ddp|facts/ranks",)
     follows: ClassVar[tuple[str, ...]] = ("detached-loss", "missing-gradient", "unoptimized-parameter")
 
     looks: int = 16
     dropped: int = 8
     long: int = 48
+    traversals: int = 30
 
     def start(self) -> _Checker:
         return _Checker(self)
@@ -62,7 +70,14 @@ class _Checker:
         self._detector = detector
 
     def check(self, reading: Reading) -> Finding | None:
-        facts, limits = reading.facts["parameters"], self._detector
+        limits = self._detector
+        if "ddp" in reading.facts and (finding := stops(limits, reading)) is not None:
+            return finding
+        if "ranks" in reading.facts and (finding := searched(limits, reading, limits.traversals)) is not None:
+            return finding
+        if "parameters" not in reading.facts:
+            return None
+        facts = reading.facts["parameters"]
         if facts["looks"] < limits.looks or not facts["reached"]:
             return None
         unused = facts.get("unused", ())

@@ -87,7 +87,7 @@ class Batches(Onlooker):
             if self._batch is not None:
                 self._trained, self._batch = self._batch, None
             elif self._seeds:
-                mark = _fingerprint([given])
+                mark = fingerprint([given])
                 if mark is not None:
                     held = StorageWeakRef(given.untyped_storage())
                     self._trained = _Batch(mark, given.data_ptr(), self._seeds, held=held)
@@ -96,7 +96,7 @@ class Batches(Onlooker):
         self._batch = None
         if self._since_again > _EARLY:
             return
-        mark = _fingerprint(list(tensors_in(batch))[:2])
+        mark = fingerprint(list(tensors_in(batch))[:2])
         if mark is None:
             return
         number = getattr(loader, "_num_yielded", 0)
@@ -224,7 +224,7 @@ def _stands_out(given: Tensor, mean: float, deviation: float) -> bool:
     return spread > _STANDS_OUT * deviation or 2.0 * _STANDS_OUT * spread < deviation
 
 
-def _fingerprint(tensors: list[Tensor]) -> int | None:
+def fingerprint(tensors: list[Tensor]) -> int | None:
     """A number that two batches share if they are the same; None where it could not be had without a wait."""
     marks: list[Any] = []
     for tensor in tensors:

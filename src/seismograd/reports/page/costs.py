@@ -19,7 +19,18 @@ from seismograd.reports.words import SHORT, seconds_of
 if TYPE_CHECKING:
     from seismograd.store import Series
 
-PHASES = ("data", "forward", "backward", "optimizer", "evaluation", "checkpoint", "logging", "rest", "watch")
+PHASES = (
+    "data",
+    "forward",
+    "backward",
+    "optimizer",
+    "evaluation",
+    "checkpoint",
+    "logging",
+    "collective",
+    "rest",
+    "watch",
+)
 _WORDS = {"data": "waiting for data", "optimizer": "optimizer step", "rest": "everything else", "watch": "Seismograd"}
 _MEMORY = {
     "memory/rss": "whole process",

@@ -106,12 +106,12 @@ def story(material: Material, told: Story, number: int, prefix: str, level: int)
         tag("header", badge(str(finding.severity)), name, tag("span", f"#{number}", cls="number")),
         tag(f"h{level}", prose(title or finding.message), cls="headline"),
         tag("p", prose(finding.message), cls="message") if title else None,
-        tag("p", describe_place(finding), cls="place"),
+        tag("p", describe_place(finding, ranks=len(material.ranks)), cls="place"),
         code(finding),
         _notes(finding),
         _advice(finding, level + 1),
         _evidence(material, finding) if number <= _DRAWN else None,
-        _effects(told, level + 1),
+        _effects(told, level + 1, len(material.ranks)),
         _more(finding),
     ]
     return tag("article", *parts, cls=f"finding {finding.severity}", id=f"{prefix}finding-{number}")
@@ -168,7 +168,8 @@ def _curves(material: Material, finding: Finding) -> Iterable[Html]:
         window = min(line.first[0] for line in lines), max(line.last[-1] for line in lines)
         if window[1] > window[0]:
             name = wanted[0]
-            yield chart(title_of(name), lines, unit=unit_of(name), marks=mark, window=window, small=True)
+            title = title_of(name) + (f" on rank {finding.rank}" if len(material.ranks) > 1 else "")
+            yield chart(title, lines, unit=unit_of(name), marks=mark, window=window, small=True)
 
 
 def _around(material: Material, finding: Finding, names: Sequence[str], steps: int) -> dict[str, Series]:
@@ -176,7 +177,7 @@ def _around(material: Material, finding: Finding, names: Sequence[str], steps: i
     back = _reach(finding)
     while True:
         start, stop = max(0, finding.step - back), min(steps - 1, finding.step + back)
-        series = material.series(names, start, stop, _MOST)
+        series = material.series(names, start, stop, _MOST, finding.rank)
         most = max((len(each.steps) for each in series.values()), default=0)
         if most >= _POINTS or (start == 0 and stop == steps - 1):
             return series
@@ -222,14 +223,14 @@ def unit_of(name: str) -> str:
     return {"memory": "bytes", "time": "seconds"}.get(name.partition("/")[0], "")
 
 
-def _effects(told: Story, level: int) -> Html | None:
+def _effects(told: Story, level: int, ranks: int) -> Html | None:
     items = [
         tag(
             "li",
             badge(str(effect.finding.severity)),
             tag("code", effect.finding.id, cls="id"),
             tag("p", prose(effect.finding.message)),
-            tag("p", describe_place(effect.finding), cls="place"),
+            tag("p", describe_place(effect.finding, ranks=ranks), cls="place"),
         )
         for effect in told.after()
     ]

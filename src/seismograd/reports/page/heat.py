@@ -71,7 +71,7 @@ def heat_maps(material: Material, prefix: str) -> Html | None:
         ident = f"{prefix}map-{kind}"
         table = fitted(heat.names, heat.steps, heat.values)
         tabs.append(tag("button", title, type="button", data_for=ident))
-        panels.append(_panel(ident, title, about, table, share=kind == "activation"))
+        panels.append(panel(ident, title, about, table, share=kind == "activation"))
     if not panels:
         return None
     bar = tag("div", *tabs, cls="tabs", hidden=True, aria_label="Measures of the layers")
@@ -113,8 +113,18 @@ def fitted(names: Sequence[str], steps: NDArray[np.int64], values: NDArray[np.fl
     return Table(tuple(labels), steps, values, grouped)
 
 
-def _panel(ident: str, title: str, about: str, table: Table, share: bool) -> Html:
-    scale = Scale(0.0, 1.0) if share else scale_of(table.values)
+def panel(
+    ident: str,
+    title: str,
+    about: str,
+    table: Table,
+    *,
+    share: bool = False,
+    scale: Scale | None = None,
+    of: str = "layers",
+) -> Html:
+    """One map with its key and what it shows in words; `of` says what its rows are."""
+    scale = scale or (Scale(0.0, 1.0) if share else scale_of(table.values))
     cells = cells_of(table.values, scale, apart=not share)
     steps = table.steps.tolist()
     ticks = [((at + 0.5) / len(steps), short(steps[at])) for at in _few(len(steps), 6)]
@@ -133,24 +143,26 @@ def _panel(ident: str, title: str, about: str, table: Table, share: bool) -> Htm
     }
     parts = (
         tag("div", tag("p", title, cls="title"), scaled, _key(scale, cells, share), cls="chart-head"),
-        tag("div", _grid(title, table.names, cells), cls="scroll"),
+        tag("div", _grid(title, table.names, cells, of), cls="scroll"),
         tag("div", *x_labels(ticks), tag("b", "step"), cls="x", aria_hidden="true"),
         tag("figcaption", joined((about, prose(_described(table, scale, share)), *notes), " ")),
         data(numbers),
     )
-    return tag("figure", *parts, cls="heat many" if len(table.names) > _LARGE else "heat", id=ident)
+    many_rows = len(table.names) > _LARGE
+    dense = many_rows and of == "ranks"  # all of it at once: what is sought is the one that is not like the others
+    return tag("figure", *parts, cls="heat many dense" if dense else "heat many" if many_rows else "heat", id=ident)
 
 
-def _grid(title: str, names: Sequence[str], cells: Cells) -> Html:
+def _grid(title: str, names: Sequence[str], cells: Cells, of: str) -> Html:
     """The names of the rows, and the image beside them."""
     cut = common_part(names)
     rows = [
-        tag("li", tag("bdi", shortened(name[len(cut) :])), title=name, cls=_row_class(names, at))
+        tag("li", tag("bdi", shortened(name[len(cut) :])), title=name, cls=_row_class(names, at, of))
         for at, name in enumerate(names)
     ]
     picture = tag("img", src=f"data:image/png;base64,{_base64(png(cells))}", alt="", draggable="false")
     cursor = tag("i", cls="cursor", hidden=True)
-    image = tag("div", picture, cursor, cls="cells", data_heat=f"{title}, layers over steps")
+    image = tag("div", picture, cursor, cls="cells", data_heat=f"{title}, {of} over steps")
     return tag("div", tag("ol", joined(rows), cls="rows"), image, cls="grid", style=f"--rows:{len(names)}")
 
 
@@ -263,14 +275,14 @@ def shortened(name: str, most: int = _ROOM) -> str:
     return cut
 
 
-def _row_class(names: Sequence[str], at: int) -> str | None:
+def _row_class(names: Sequence[str], at: int, of: str) -> str | None:
     """Where another part of the model begins there is a line; every so many rows keep their name on paper."""
-    parts = []
-    if at and _part(names[at]) != _part(names[at - 1]):
-        parts.append("part")
-    if at % -(-len(names) // 60) == 0:
-        parts.append("kept")
-    return " ".join(parts) or None
+    told = []
+    if of == "layers" and at and _part(names[at]) != _part(names[at - 1]):
+        told.append("part")
+    if at % -(-len(names) // (60 if of == "layers" else 30)) == 0:
+        told.append("kept")
+    return " ".join(told) or None
 
 
 def _part(name: str) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from seismograd.judge import ranked
 from seismograd.masking import without_secrets
 from seismograd.records import Finding
+from seismograd.reports.ranks import merged
 from seismograd.reports.report import finding_of
 
 if TYPE_CHECKING:
@@ -44,13 +44,19 @@ class Material:
         return 0 if 0 in self.ranks else min(self.ranks, default=0)
 
     def series(
-        self, names: Iterable[str], start: int | None = None, stop: int | None = None, points: int = POINTS
+        self,
+        names: Iterable[str],
+        start: int | None = None,
+        stop: int | None = None,
+        points: int = POINTS,
+        rank: int | None = None,
     ) -> dict[str, Series]:
-        """The curves of these names, as far as there are any."""
+        """The curves of these names, as far as there are any; of another rank than the first, if one is meant."""
         wanted = [name for name in dict.fromkeys(names) if name in self.names]
         if self.stored is None or self.brief or not wanted:
             return {}
-        found = self.stored.series(wanted, start=start, stop=stop, points=points, rank=self.rank)
+        own = self.rank if rank is None or rank not in self.ranks else rank
+        found = self.stored.series(wanted, start=start, stop=stop, points=points, rank=own)
         return {name: found[name] for name in wanted if name in found and len(found[name].steps)}
 
     def heat(
@@ -78,15 +84,16 @@ def materials_of(run: Any) -> list[Material]:
 def _of_report(report: Mapping[str, Any]) -> Material:
     if not isinstance(report.get("run"), Mapping):
         raise ValueError("this is no report: it has no 'run'; write one with seismograd run --report")
-    findings = ranked(finding_of(data) for data in report.get("findings", ()))
-    return Material(report, findings, _masked(report["run"].get("about") or report.get("about") or {}))
+    findings = merged(finding_of(data) for data in report.get("findings", ()))
+    ranks = range(max(1, len(report.get("ranks") or ()), int(report["run"].get("ranks") or 1)))
+    return Material(report, findings, _masked(report["run"].get("about") or report.get("about") or {}), ranks=ranks)
 
 
 def _of_run(run: Any) -> Material:
     names = list(dict.fromkeys(name for rank in run.ranks or [0] for name in run.names(rank=rank)))
     return Material(
         report=run.report(),
-        findings=ranked(run.findings()),
+        findings=merged(run.findings()),
         about=_masked(run.about or {}),
         names=names,
         tables=run.tables(),

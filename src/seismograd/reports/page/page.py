@@ -22,11 +22,12 @@ from seismograd.reports.page.findings import label_of, marks_of, story
 from seismograd.reports.page.heat import heat_maps
 from seismograd.reports.page.markup import Html, joined, tag
 from seismograd.reports.page.material import Material, materials_of
+from seismograd.reports.page.ranks import rank_section
 from seismograd.reports.page.verdict import Verdict, joined_verdict, verdict_of, worst_of
 from seismograd.reports.stories import Story, stories
 from seismograd.reports.words import many, seconds_of
 
-_OURS = ("loss", "val_loss", "grad", "lr", "time", "memory", "weight_decay", "update")
+_OURS = ("loss", "val_loss", "grad", "lr", "time", "memory", "weight_decay", "update", "ranks")
 _LINES = 6
 """So many curves of one kind are told apart in one picture."""
 _RUNS = 10
@@ -137,6 +138,7 @@ def _sections(
     sections = [
         (f"Findings ({len(told)})", "findings", _findings(material, told, prefix, level + 1)),
         ("Curves", "curves", _curves(material, marks)),
+        ("Ranks", "ranks", rank_section(material, prefix, marks)),
         ("Layers", "layers", heat_maps(material, prefix)),
         ("Time and memory", "costs", joined(costs) if costs else None),
         ("Environment", "environment", environment(material)),

@@ -10,6 +10,7 @@ from seismograd.records import Finding, Severity
 from seismograd.reports.page.findings import badge, headline
 from seismograd.reports.page.markup import Html, joined, prose, tag
 from seismograd.reports.page.material import Material
+from seismograd.reports.ranks import which_ranks
 from seismograd.reports.stories import Story
 from seismograd.reports.words import ended_by, many, tally
 
@@ -69,7 +70,7 @@ def verdict_of(material: Material, stories: Sequence[Story]) -> Verdict:
         return Verdict(status, _title(material, status, None), sentences, unseen=unseen(material))
     worst = grave[0]
     finding = worst.finding
-    sentences += [_sentence(finding.message), _began(finding)]
+    sentences += [_sentence(finding.message), _began(finding, len(material.ranks))]
     follow = list(dict.fromkeys(f"`{each.finding.id}`" for each in worst.after()))
     if follow:
         verb = "follows" if len(follow) == 1 else "follow"
@@ -105,7 +106,9 @@ def _cut_short(material: Material) -> list[str]:
     return []
 
 
-def _began(finding: Finding) -> str:
+def _began(finding: Finding, ranks: int) -> str:
+    told = which_ranks(finding, ranks) if ranks > 1 else ""
+    who = f" on {told}" if told else ""
     where = finding.where
     places = []
     if where.file:
@@ -118,8 +121,8 @@ def _began(finding: Finding) -> str:
         of = f" of the {where.phase} pass" if where.phase in ("forward", "backward") else ""
         places.append(f"the op `{where.op}`{of}")
     if places:
-        return f"It began at step {finding.step:,} in {', '.join(places)}."
-    return f"It was first seen at step {finding.step:,}."
+        return f"It began at step {finding.step:,}{who} in {', '.join(places)}."
+    return f"It was first seen at step {finding.step:,}{who}."
 
 
 def _nothing(material: Material, stories: Sequence[Story]) -> list[str]:

@@ -343,8 +343,9 @@ function tracesOf({ name, points, colour, dash }, { log, stacked, unit }) {
   return traces;
 }
 
-/** The value at a point; where it stands for many steps, its range too. */
+/** The value at a point; where it stands for many steps, its range too. A curve may have its own words (`said`). */
 function hoverOf(points, place, unit) {
+  if (points.said) return points.said[place];
   const mean = valued(points.mean[place], unit);
   if (points.count[place] === 1) return mean;
   return `${mean} (${valued(points.low[place], unit)} to ${valued(points.high[place], unit)})`;

@@ -8,6 +8,9 @@ import { inline } from "./markdown.js";
 /** What message, place and notes tell already. */
 const TOLD = new Set([
   "because",
+  "began_on",
+  "rank_count",
+  "ranks",
   "run",
   "series",
   "columns",
@@ -82,8 +85,22 @@ export function place(finding, ranks = 1) {
   if (where.op) parts.push(where.phase ? `${where.op} in ${where.phase}` : where.op);
   else if (where.phase) parts.push(where.phase);
   if (evidence.series !== null && evidence.series !== undefined) parts.push(`optimizer ${evidence.series}`);
-  if (ranks > 1) parts.push(`rank ${finding.rank}`);
+  if (ranks > 1) parts.push(which(finding, ranks));
   return parts;
+}
+
+/** `rank 3`, `rank 3, then 2 more`, `ranks 0, 1 and 3`, `all 4 ranks`. */
+function which({ id, rank, evidence = {} }, world) {
+  const shared = Array.isArray(evidence.ranks) && evidence.ranks.length > 1 && !id.startsWith("rank-");
+  if (!shared) return `rank ${rank}`;
+  const count = evidence.rank_count ?? evidence.ranks.length;
+  if (Number.isInteger(evidence.began_on)) {
+    const [other] = evidence.ranks.filter((each) => each !== evidence.began_on);
+    return `rank ${evidence.began_on}, then ${count === 2 ? `rank ${other}` : `${whole(count - 1)} more`}`;
+  }
+  if (count >= world) return `all ${whole(count)} ranks`;
+  const shown = count > 8 ? [...evidence.ranks.slice(0, 7), `${whole(count - 7)} more`] : evidence.ranks;
+  return `ranks ${shown.slice(0, -1).join(", ")} and ${shown.at(-1)}`;
 }
 
 /** `{show}` is called with a finding whose steps should be looked at. */

@@ -59,6 +59,7 @@ export function runHead() {
         [live ? "running for" : "took", duration(took)],
         ["started", ago(started), dated(started)],
         run.ranks.length > 1 ? ["ranks", whole(run.ranks.length)] : null,
+        run.attempts?.length > 1 ? ["attempts", whole(run.attempts.length)] : null,
         run.bytes ? ["on disk", bytes(run.bytes)] : null,
         ["id", run.id],
       ].filter(Boolean);

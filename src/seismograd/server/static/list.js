@@ -265,7 +265,7 @@ function refresh(row, run) {
   put(
     row.state,
     run.state === "ended" ? null : stateDot(run.state),
-    run.ranks?.length > 1 && h("span", { class: "tag" }, `${run.ranks.length} ranks`),
+    run.ranks?.length > 1 && h("span", { class: "tag" }, `${whole(run.ranks.length)} ranks`),
   );
   put(row.parts.status, statusChip(run.status));
   put(row.parts.loss, spark(run.spark ?? []));

@@ -8,7 +8,7 @@ import { latest } from "./points.js";
 import { colourOf } from "./theme.js";
 
 /** The parts that a step's time falls into, in their order. */
-const PHASES = ["data", "forward", "backward", "optimizer", "rest", "watch", "evaluation", "checkpoint", "logging"].map(
+const PHASES = ["data", "forward", "backward", "optimizer", "rest", "watch", "evaluation", "checkpoint", "logging", "collective"].map(
   (phase) => `time/${phase}`,
 );
 const EVERY = 2000;

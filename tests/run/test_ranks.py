@@ -1,0 +1,113 @@
+"""`torchrun -m seismograd run`: who speaks, and what the first rank's report has of the others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """\
+import os, torch
+from torch import nn
+
+rank = int(os.environ["RANK"])
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+x = torch.randn(32, 4)
+y = x.sum(1, keepdim=True)
+for step in range(30):
+    scale = float("nan") if SICK and rank == 1 and step >= 20 else 1.0
+    loss = nn.functional.mse_loss(model(x), y) * scale
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+TOGETHER = """\
+import os, time, torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+torch.set_num_threads(1)
+model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+generator = torch.Generator().manual_seed(rank)
+for step in range(40):
+    x = torch.randn(32, 4, generator=generator)
+    out = model(x)
+    if rank == 1 and step >= 25:
+        out = torch.sqrt(out - out.max() - 1)
+    loss = nn.functional.mse_loss(out, x.sum(1, keepdim=True))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.02)
+dist.barrier()
+os._exit(0)
+"""
+
+
+def ran(folder: Path, text: str, *options: str) -> tuple[str, str]:
+    script = folder / "train.py"
+    script.write_text(text)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "seismograd", "run", "--store", str(folder / "store"), *options, str(script)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, cwd=folder, env=environment
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_another_rank_speaks_and_the_first_ones_verdict_is_on_all(tmp_path: Path) -> None:
+    report, page = tmp_path / "report.json", tmp_path / "page.html"
+    _, err = ran(tmp_path, f"SICK = True\n{SCRIPT}", "--report", str(report), "--html", str(page))
+    assert err.count("rank 1: critical[nonfinite-loss]") == 1, err
+    assert "rank 0: " not in err
+    assert err.count("seismograd: critical after 30 steps on 2 ranks") == 1, err
+    told = json.loads(report.read_text())
+    assert (told["run"]["ranks"], told["run"]["status"]) == (2, "critical")
+    assert [(side["rank"], side["status"], side["steps"]) for side in told["ranks"]] == [
+        (0, "healthy", 30),
+        (1, "critical", 30),
+    ]
+    assert {finding["rank"] for finding in told["findings"] if finding["severity"] == "critical"} == {1}
+    assert "2 ranks" in page.read_text()
+
+
+@pytest.mark.slow
+def test_a_healthy_run_of_two_ranks_has_one_verdict(tmp_path: Path) -> None:
+    _, err = ran(tmp_path, f"SICK = False\n{SCRIPT}")
+    ours = [line for line in err.splitlines() if line.startswith("seismograd:")]
+    assert len(ours) == 2, err
+    assert ours[0].startswith("seismograd: healthy after 30 steps on 2 ranks, nothing found"), err
+    assert "recorded as" in ours[1]
+    assert "rank 1" not in err
+
+
+@pytest.mark.slow
+def test_what_is_passed_on_to_the_first_rank_only_it_tells(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    _, err = ran(tmp_path, TOGETHER, "--report", str(report))
+    assert not [line for line in err.splitlines() if line.startswith("rank ")], err
+    assert err.count("seismograd: critical after 40 steps on 2 ranks") == 1, err
+    told = json.loads(report.read_text())
+    first = told["findings"][0]
+    assert (first["id"], first["rank"], first["step"]) == ("nonfinite-loss", 1, 25)
+    assert first["where"]["code"].strip() == "out = torch.sqrt(out - out.max() - 1)"
+    assert {each["evidence"].get("because") is not None for each in told["findings"][1:]} == {True}, "one story"
+    assert {side["host"] for side in told["ranks"]} != {None}
+    assert len({side["pid"] for side in told["ranks"]}) == 2
