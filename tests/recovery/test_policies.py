@@ -40,6 +40,16 @@ def test_what_is_only_worth_knowing_is_acted_on_by_its_name_or_as_such() -> None
     assert key({"data": "skip", "info": "skip"}) == "info"
 
 
+@pytest.mark.parametrize("policy", ["skip", "clip", "lower-lr", "rollback", "stop", "continue", print])
+def test_no_update_mends_what_is_short(policy: Any) -> None:
+    acts = policy not in ("skip", "clip", "lower-lr", "rollback")
+    for severity in Severity:
+        plan = Plan({"info": policy}, DEFAULT)
+        assert (plan.ladder_for("slow-step", severity) is not None) is acts
+        assert plan.ladder_for("loss-spike", severity) is not None
+        assert Plan({"slow-step": policy}, DEFAULT).ladder_for("slow-step", severity) is not None, "it was asked for"
+
+
 def test_what_comes_after_a_policy() -> None:
     def names(given: Any) -> list[str]:
         return [policy.name for policy in Ladder.of("critical", given).policies]

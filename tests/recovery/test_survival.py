@@ -113,7 +113,7 @@ def test_a_healthy_run_is_left_alone_to_the_last_bit(train: Train) -> None:
     everything = {"info": ["clip", "skip", "lower-lr", "rollback"]}
     plain, watched = train(), train(recovery=everything)
     assert watched.events == []
-    assert watched.found == {}
+    assert watched.found.keys() <= {"slow-step"}, "a remark on the machine, which others use too"
     assert watched.losses == plain.losses
     for one, other in zip(plain.model.parameters(), watched.model.parameters(), strict=True):
         assert torch.equal(one, other)

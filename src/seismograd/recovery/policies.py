@@ -159,6 +159,9 @@ NAMED: Mapping[str, Policy] = {
 STRENGTH = ("continue", "call", "clip", "lower-lr", "skip", "rollback", "stop")
 """The policies' names, from the one that does least to the one that does most."""
 
+_OF_UPDATES = frozenset({"clip", "lower-lr", "skip", "rollback"})
+"""Those that change an update, or undo some."""
+
 CLASSES = ("numerics", "learning", "loop", "data", "resources", "ranks")
 """The classes of findings, as the folders of the detectors are called."""
 
@@ -204,7 +207,8 @@ def policy_of(given: Any) -> Policy:
 class Plan:
     """Which ladder is for which finding. An id goes before a pattern, that before a class, that before a severity.
 
-    What is only worth knowing (`info`) is no fault: patterns and classes leave it alone.
+    What is only worth knowing (`info`) is no fault: patterns and classes leave it alone. Of what is short (`resources`:
+    time, memory) a severity leaves alone what no other update would mend: it may stop the training, or ask.
     """
 
     def __init__(self, given: Any, detectors: Iterable[Detector], ignored: Iterable[str] = ()) -> None:
@@ -231,7 +235,8 @@ class Plan:
             if kind == "class" and self._classes.get(finding) == key:
                 return ladder
             if kind == "severity" and severity is not None and severity.weight >= Severity(key).weight:
-                return ladder
+                if self._classes.get(finding) != "resources" or ladder.policies[0].name not in _OF_UPDATES:
+                    return ladder
         return None
 
 
