@@ -221,6 +221,20 @@ def test_healthy_runs_whose_logs_look_odd(name: str, tmp_path: Path) -> None:
     assert (run.status, ids(run)) == ("healthy", [])
 
 
+def test_a_chart_that_wandb_exported_holds_a_curve_for_each_run(tmp_path: Path) -> None:
+    names = [f"{run} - train/loss" for run in ("calm-sun-3", "calm - b")]
+    header = ",".join(f'"{name}{more}"' for name in names for more in ("", "__MIN", "__MAX"))
+    bad = {step: row["loss"] for step, row in nan()}
+    lines = [",".join(map(str, (step, *3 * (row["loss"],), *3 * (bad[step],)))) for step, row in healthy(120)]
+    (tmp_path / "a.csv").write_text("\n".join([f'"Step",{header}', *lines]))
+    run = sg.read_log(tmp_path / "a.csv")
+    assert (run.status, run.name, run.steps) == ("healthy", "calm-sun-3", 120)
+    assert "of 2 runs the first is read, 'calm-sun-3'; run= takes another: 'calm - b'" in notes(run)
+    assert ids(sg.read_log(tmp_path / "a.csv", run="calm - b")) == ["nonfinite-loss"]
+    with pytest.raises(LogError, match="there are 'calm-sun-3', 'calm - b'"):
+        sg.read_log(tmp_path / "a.csv", run="calm")
+
+
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 

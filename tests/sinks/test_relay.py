@@ -177,3 +177,20 @@ def test_a_sink_that_cannot_begin_leaves_the_others_and_the_training_alone() -> 
         watch = train(Broken(), kept, sick=False, store=False)
     assert watch.status == "healthy"
     assert {reading.step for reading in kept.readings} == set(range(STEPS))
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])
+def test_what_ends_the_training_early_costs_no_reading_and_no_report(raised: type[BaseException]) -> None:
+    class Late(Tracker):
+        def begin(self, *_: Any) -> None: ...
+
+    def stop(step: int, loss: float) -> None:
+        if step == 5:
+            raise raised
+
+    late = Late()
+    with pytest.raises(raised):
+        train(late, sick=False, store=False, each=stop)
+    assert {point.step for point in late.points} == set(range(6))
+    (report,) = late.reports
+    assert report["run"]["steps"] == 6
