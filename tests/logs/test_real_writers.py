@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,14 @@ def test_a_run_of_mlflow_by_id_name_or_experiment(tmp_path: Path) -> None:
     assert sg.read_log(tmp_path / "mlflow.db", run="second").status == "healthy"
     with pytest.raises(sg.logs.LogError, match="no run or experiment 'third'"):
         sg.read_log(uri, run="third")
+
+
+def test_a_server_that_is_not_there_is_said_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(sg.logs.LogError, match=f"no server answers at http://127.0.0.1:{port}"):
+        sg.read_log(f"http://127.0.0.1:{port}")
 
 
 def test_an_infinity_survives_mlflow(tmp_path: Path) -> None:

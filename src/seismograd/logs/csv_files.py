@@ -41,7 +41,7 @@ def read_csv(path: Path, step: str | None = None, run: str | None = None) -> Log
         cells = dict(zip(header, row, strict=False))
         cells.pop("", None)
         values = {name: number for name, cell in cells.items() if (number := number_of(cell)) is not None}
-        if (entry := entry_of(values, log.steps_from, side_word(cells.get(side)))) is not None:
+        if (entry := entry_of(values, log.steps_from, side_word(cells.get(side)) if side else None)) is not None:
             log.entries.append(entry)
     if broken:
         log.notes.append(f"{broken:,} of {len(rows) - 1:,} lines have another number of fields than the first")
