@@ -444,13 +444,19 @@ class TrainingDebugger:
             from seismograd.sinks.notify import notifiers
 
             self._sinks += notifiers(notify, severity)
-        for sink in self._sinks:
+        for sink in list(self._sinks):
             if hasattr(sink, "page"):
                 sink.page = self.html
             if hasattr(sink, "leader_tells"):
                 sink.leader_tells = getattr(self, "leader_tells", None)
-            if hasattr(sink, "begin"):
+            if not hasattr(sink, "begin"):
+                continue
+            try:
                 sink.begin({"id": self.id, "name": self.name}, self.note, self._say)
+            except (ValueError, TypeError):  # a mistake of the caller, who is told before the training starts
+                raise
+            except Exception as error:
+                self._drop(sink, error)
 
     def _record(self, where: Any, more: Mapping[str, Any]) -> None:
         """Opens the record of the run, where one is wanted. It is a sink like others."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import random
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def csv(path: Path, rows: Iterator[tuple[int, dict[str, float]]], header: str = 
     return path
 
 
-def jsonl(path: Path, records: list[dict[str, object]]) -> Path:
+def jsonl(path: Path, records: Sequence[Mapping[str, object]]) -> Path:
     path.write_text("".join(json.dumps(each) + "\n" for each in records))
     return path
 
@@ -120,16 +121,67 @@ def test_a_value_that_is_missing_is_absent(tmp_path: Path) -> None:
     assert "1 rows have null as their 'loss'" in notes(run)
 
 
-def test_nan_that_only_fills_a_row_is_no_loss(tmp_path: Path) -> None:
-    lines = ["step,train_loss,val_loss"]
-    for step, row in healthy(120):
-        lines.append(f"{step},{row['loss']},nan")
+def _filled(rows: Iterable[Mapping[str, float]]) -> list[dict[str, float]]:
+    """As a table of pandas is: NaN wherever a row has nothing."""
+    rows = list(rows)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name, math.nan) for name in names} for row in rows]
+
+
+def _of_lightning(sick_from: int) -> Iterator[dict[str, float]]:
+    for step, row in healthy(400, validate=100):
+        worth = math.nan if step >= sick_from else 1.0
+        if step % 50 == 0:
+            yield {"step": step, "lr-Adam": 1e-3}
+        if step % 10 == 9:
+            yield {"step": step, "train_loss_step": worth * row["loss"]}
         if "val_loss" in row:
-            lines.append(f"{step},nan,{row['val_loss']}")
-    (tmp_path / "a.csv").write_text("\n".join(lines))
-    run = sg.read_log(tmp_path / "a.csv")
-    assert run.status == "healthy"
-    assert "NaN stands for a value that was not logged" in notes(run)
+            yield {"step": step, "val_loss": worth * row["val_loss"], "val_acc": 0.5}
+            yield {"step": step, "train_loss_epoch": worth * row["loss"]}
+
+
+def _every_second(sick_from: int) -> Iterator[dict[str, float]]:
+    for step, row in healthy():
+        yield {"step": step, "lr": 1e-3, **({"loss": row["loss"]} if step % 2 and step < sick_from else {})}
+
+
+def _validated(sick_from: int) -> Iterator[dict[str, float]]:
+    for step, row in healthy():
+        yield {"step": step, **row, **({"loss": math.nan} if step >= sick_from else {})}
+
+
+@pytest.mark.parametrize("rows", [_of_lightning, _every_second, _validated])
+@pytest.mark.parametrize("lines", [True, False])
+def test_nan_that_only_fills_a_row_is_no_loss(
+    rows: Callable[[int], Iterator[dict[str, float]]], lines: bool, tmp_path: Path
+) -> None:
+    def log(sick_from: int) -> Path:
+        filled = _filled(rows(sick_from))
+        if lines:
+            return jsonl(tmp_path / "a.jsonl", filled)
+        path = tmp_path / "a.csv"
+        path.write_text("\n".join([",".join(filled[0]), *(",".join(map(str, row.values())) for row in filled)]))
+        return path
+
+    run = sg.read_log(log(1000))
+    assert (run.status, ids(run)) == ("healthy", [])
+    assert "NaN stands for a value that was not logged in" in notes(run)
+    assert "validation loss is not finite" not in notes(run)
+    (found,) = sg.read_log(log(205)).findings()
+    assert found.id == "nonfinite-loss"
+    assert 205 <= found.step < 215
+
+
+def test_a_loss_that_is_nan_now_and_then_is_no_padding(tmp_path: Path) -> None:
+    noise = random.Random(0)
+    bad = [{"step": step, "loss": math.nan if noise.random() < 0.6 else row["loss"]} for step, row in healthy()]
+    assert ids(sg.read_log(jsonl(tmp_path / "a.jsonl", bad))) == ["nonfinite-loss"]
+    hole = [{"step": step, "loss": row["loss"]} for step, row in healthy()]
+    for step in range(300):
+        if step % 3 or 100 <= step < 150:
+            hole[step]["loss"] = math.nan
+    (found,) = sg.read_log(jsonl(tmp_path / "a.jsonl", hole)).findings()
+    assert 98 < found.step < 103
 
 
 def test_the_report_says_what_could_not_be_judged(tmp_path: Path) -> None:
@@ -167,6 +219,20 @@ def test_each_finding_that_is_promised_is_found_by_numbers_alone(tmp_path: Path)
 def test_healthy_runs_whose_logs_look_odd(name: str, tmp_path: Path) -> None:
     run = sg.read_log(jsonl(tmp_path / "a.jsonl", [dict(row) for row in ODD[name]()]))
     assert (run.status, ids(run)) == ("healthy", [])
+
+
+def test_a_chart_that_wandb_exported_holds_a_curve_for_each_run(tmp_path: Path) -> None:
+    names = [f"{run} - train/loss" for run in ("calm-sun-3", "calm - b")]
+    header = ",".join(f'"{name}{more}"' for name in names for more in ("", "__MIN", "__MAX"))
+    bad = {step: row["loss"] for step, row in nan()}
+    lines = [",".join(map(str, (step, *3 * (row["loss"],), *3 * (bad[step],)))) for step, row in healthy(120)]
+    (tmp_path / "a.csv").write_text("\n".join([f'"Step",{header}', *lines]))
+    run = sg.read_log(tmp_path / "a.csv")
+    assert (run.status, run.name, run.steps) == ("healthy", "calm-sun-3", 120)
+    assert "of 2 runs the first is read, 'calm-sun-3'; run= takes another: 'calm - b'" in notes(run)
+    assert ids(sg.read_log(tmp_path / "a.csv", run="calm - b")) == ["nonfinite-loss"]
+    with pytest.raises(LogError, match="there are 'calm-sun-3', 'calm - b'"):
+        sg.read_log(tmp_path / "a.csv", run="calm")
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +112,30 @@ def test_the_sides_of_a_run_in_folders_of_their_own(tmp_path: Path) -> None:
     assert ids(sg.read_log(together)) == ["overfitting"]
 
 
+def test_the_folder_of_settings_is_no_run_of_its_own(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    for trial in range(2):
+        with SummaryWriter(str(tmp_path / f"trial{trial}")) as writer:
+            for step, row in nan() if trial else healthy():
+                writer.add_scalar("loss", row["loss"], step)
+            writer.add_hparams({"lr": 0.1}, {"hparam/loss": 0.3})
+    for log in (tmp_path, tmp_path / "trial1"):
+        run = sg.read_log(log)
+        assert (run.name, ids(run)) == ("trial1", ["nonfinite-loss"])
+    assert sg.read_log(tmp_path, run="trial0").status == "healthy"
+
+
+def test_scalars_without_a_step_are_counted(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path)) as writer:
+        for _, row in nan(at=80):
+            writer.add_scalar("loss", row["loss"])
+    (found,) = sg.read_log(tmp_path).findings()
+    assert (found.id, found.step) == ("nonfinite-loss", 80)
+
+
 def test_a_run_of_mlflow_by_id_name_or_experiment(tmp_path: Path) -> None:
     to_mlflow(nan(), tmp_path, "first")
     uri = to_mlflow(healthy(), tmp_path, "second")
@@ -120,6 +145,14 @@ def test_a_run_of_mlflow_by_id_name_or_experiment(tmp_path: Path) -> None:
     assert sg.read_log(tmp_path / "mlflow.db", run="second").status == "healthy"
     with pytest.raises(sg.logs.LogError, match="no run or experiment 'third'"):
         sg.read_log(uri, run="third")
+
+
+def test_a_server_that_is_not_there_is_said_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(sg.logs.LogError, match=f"no server answers at http://127.0.0.1:{port}"):
+        sg.read_log(f"http://127.0.0.1:{port}")
 
 
 def test_an_infinity_survives_mlflow(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -144,11 +146,23 @@ def to_lightning_csv(rows: Iterator[tuple[int, Row]], folder: Path) -> Path:
     return Path(logger.log_dir) / "metrics.csv"
 
 
+@cache
+def _empty_store() -> bytes:
+    """MLflow's database with its tables, which take it seconds to make."""
+    import mlflow
+
+    with tempfile.TemporaryDirectory() as folder:
+        mlflow.tracking.MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db").search_experiments()
+        return Path(folder, "mlflow.db").read_bytes()
+
+
 def to_mlflow(rows: Iterator[tuple[int, Row]], folder: Path, name: str = "first") -> str:
     """By MLflow's client, into its SQLite store."""
     import mlflow
     from mlflow.entities import Metric
 
+    if not (folder / "mlflow.db").exists():
+        (folder / "mlflow.db").write_bytes(_empty_store())
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     client = mlflow.tracking.MlflowClient(tracking_uri=uri)
     found = client.get_experiment_by_name("trials")

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import seismograd as sg
+import seismograd.sinks.jsonl as module
 from seismograd.records import Finding, Reading, Severity, TensorStats, Where
 from seismograd.sinks import JSONLines
 
@@ -101,3 +103,56 @@ def test_only_the_rank_that_is_asked_for_writes(
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="it is a folder, give a file"):
         JSONLines(tmp_path)
+
+
+def test_lines_wait_while_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_WAIT", 0.0)
+    (tmp_path / "full").write_text("a file where the folder should be")
+    path = tmp_path / "full" / "out.jsonl"
+
+    def make_room(step: int, loss: float) -> None:
+        if step == BAD:
+            (tmp_path / "full").unlink()
+
+    with pytest.warns(sg.SeismogradWarning) as told:
+        train(f"jsonl:{path}", sick=True, store=False, each=make_room)
+    (text,) = {str(each.message) for each in told}
+    assert "out.jsonl cannot be written at present, training goes on (" in text
+    found = lines(path)
+    assert [line["step"] for line in of("reading", found)] == list(range(STEPS))
+    assert (found[0]["kind"], found[-1]["kind"]) == ("begin", "end")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_full_disk_is_said_and_costs_neither_the_training_nor_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 10)
+    sink = JSONLines("/dev/full")
+    with pytest.warns(sg.SeismogradWarning) as told:
+        watch = train(sink, sick=True, store=False)
+    assert watch.status == "critical"
+    first, last = dict.fromkeys(str(each.message) for each in told)
+    assert "No space left on device" in first
+    assert "lines are missing from /dev/full" in last
+    assert len(sink._waiting) <= 10
+
+
+def test_a_line_of_which_the_disk_took_a_part_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_WAIT", 0.0)
+    room = [100]
+
+    def write(file: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        written = real(file, data[: room[0]])
+        room[0] -= written
+        return written
+
+    real = module.os.write
+    monkeypatch.setattr(module.os, "write", write)
+    sink = JSONLines(tmp_path / "out.jsonl")
+    sink.begin({"id": "r", "name": "n"}, lambda *_: None, lambda _: None)
+    for step in range(5):
+        sink.write_reading(Reading(step, {"loss": 1.0}))
+    room[0] = 1 << 20
+    sink.close({})
+    assert [line["kind"] for line in lines(tmp_path / "out.jsonl")] == ["begin", *["reading"] * 5, "end"]

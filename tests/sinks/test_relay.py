@@ -10,9 +10,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+import seismograd as sg
 from seismograd.records import Finding, Reading, Severity
+from seismograd.sinks import Memory
 from seismograd.sinks import relay as module
 from seismograd.sinks.relay import Point, Relay
+
+from .trainings import STEPS, train
 
 FOUND = Finding("loss-spike", Severity.WARNING, 7, "the loss jumped")
 
@@ -160,3 +164,33 @@ def test_one_sink_is_for_one_run() -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="it takes"):
         Tracker(**options)
+
+
+def test_a_sink_that_cannot_begin_leaves_the_others_and_the_training_alone() -> None:
+    class Broken(Tracker):
+        def begin(self, run: Any, *others: Any) -> None:
+            if run["name"] == "training":
+                raise OSError("no such place")
+
+    kept = Memory()
+    with pytest.warns(sg.SeismogradWarning, match="sink Broken failed, training goes on without it"):
+        watch = train(Broken(), kept, sick=False, store=False)
+    assert watch.status == "healthy"
+    assert {reading.step for reading in kept.readings} == set(range(STEPS))
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])
+def test_what_ends_the_training_early_costs_no_reading_and_no_report(raised: type[BaseException]) -> None:
+    class Late(Tracker):
+        def begin(self, *_: Any) -> None: ...
+
+    def stop(step: int, loss: float) -> None:
+        if step == 5:
+            raise raised
+
+    late = Late()
+    with pytest.raises(raised):
+        train(late, sick=False, store=False, each=stop)
+    assert {point.step for point in late.points} == set(range(6))
+    (report,) = late.reports
+    assert report["run"]["steps"] == 6

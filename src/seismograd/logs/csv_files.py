@@ -1,23 +1,23 @@
-"""CSV: Lightning's `metrics.csv` with its sparse rows, what pandas writes, plain `step,loss`."""
+"""CSV: Lightning's `metrics.csv` with its sparse rows, what pandas writes, charts of W&B, plain `step,loss`."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from seismograd.logs.log import Log, LogError, number_of
-from seismograd.logs.names import is_loss, is_validation_loss, side_word
+from seismograd.logs.log import Log, LogError, listed, number_of
+from seismograd.logs.names import side_word
+from seismograd.logs.padding import take_padding_out
 from seismograd.logs.rows import entry_of, side_column, step_column
 from seismograd.logs.texts import text_of
 
 _DELIMITERS = ",;\t|"
 
 
-def read_csv(path: Path, step: str | None = None) -> Log:
-    """The log in a file with a line of names."""
+def read_csv(path: Path, step: str | None = None, run: str | None = None) -> Log:
+    """The log in a file with a line of names; of one that holds several runs, the first or the one that is named."""
     text = text_of(path)
     lines = text.lstrip("\r\n").splitlines()
     if not lines:
@@ -27,29 +27,25 @@ def read_csv(path: Path, step: str | None = None) -> Log:
         rows = list(csv.reader(io.StringIO(text.lstrip("\r\n"), newline=""), delimiter=delimiter))
     except csv.Error as error:
         raise LogError(f"{str(path)!r} is no CSV: {error}") from None
-    header = _names(rows[0], path)
+    names = header = _names(rows[0], path)
     log = Log(str(path), "csv", name=path.stem)
+    header = _of_a_chart(header, run, log)
     log.steps_from = step_column(header, step)
     side = side_column(dict(zip(header, row, strict=False)) for row in rows[1:])
-    padded = _padded(header, rows[1:])
     broken = 0
     for row in rows[1:]:
-        if not any(cell.strip() for cell in row) or [cell.strip() for cell in row] == header:
+        if not any(cell.strip() for cell in row) or [cell.strip() for cell in row] == names:
             continue
         if len(row) != len(header):
             broken += 1
         cells = dict(zip(header, row, strict=False))
+        cells.pop("", None)
         values = {name: number for name, cell in cells.items() if (number := number_of(cell)) is not None}
-        if padded and _is_padding(values, padded):
-            values = {name: value for name, value in values.items() if not math.isnan(value)}
-        if (entry := entry_of(values, log.steps_from, side_word(cells.get(side)))) is not None:
+        if (entry := entry_of(values, log.steps_from, side_word(cells.get(side)) if side else None)) is not None:
             log.entries.append(entry)
     if broken:
         log.notes.append(f"{broken:,} of {len(rows) - 1:,} lines have another number of fields than the first")
-    if padded:
-        log.notes.append(
-            "NaN stands for a value that was not logged where a row has either a loss or a validation loss"
-        )
+    take_padding_out(log)
     if not any(entry.values for entry in log.entries):
         raise LogError(f"{str(path)!r} has no number below its first line ({', '.join(header[:8])})")
     return log
@@ -64,25 +60,26 @@ def _names(row: Sequence[str], path: Path) -> list[str]:
     return header
 
 
-def _padded(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[str]] | None:
-    """The columns of losses and validation losses, if each row has only one of them and NaN for the other.
+def _of_a_chart(header: list[str], run: str | None, log: Log) -> list[str]:
+    """The names without the run's, where W&B has exported a chart: `RUN - loss`, `RUN - loss__MIN`, `RUN - loss__MAX`.
 
-    So pandas is told to write by some; a run whose loss is NaN has no row with a validation loss alone.
+    Columns that are not of the run, and those of least and most, have no name then.
     """
-    losses = [name for name in header if is_loss(name)]
-    validations = [name for name in header if is_validation_loss(name)]
-    if not losses or not validations:
-        return None
-    kinds = set()
-    for row in rows:
-        cells = dict(zip(header, row, strict=False))
-        found = {name: number_of(cells.get(name)) for name in (*losses, *validations)}
-        if any(value is None for value in found.values()):
-            return None
-        loss, validation = (any(found[name] == found[name] for name in names) for names in (losses, validations))
-        kinds.add((loss, validation))
-    return (losses, validations) if kinds == {(True, False), (False, True)} else None
-
-
-def _is_padding(values: Mapping[str, float], padded: tuple[list[str], list[str]]) -> bool:
-    return any(values.get(name) == values.get(name) for names in padded for name in names)
+    curves = [name for name in header if f"{name}__MIN" in header and f"{name}__MAX" in header and " - " in name]
+    runs = list(dict.fromkeys(name.rpartition(" - ")[0] for name in curves))
+    if run is not None and run not in runs:
+        there = (
+            f"there {'is' if len(runs) == 1 else 'are'} {listed(runs)}"
+            if runs
+            else "it is the log of one run, leave it out"
+        )
+        raise LogError(f"run={run!r}: there is no such run in {log.source!r}: {there}")
+    if not runs:
+        return header
+    log.name = chosen = runs[0] if run is None else run
+    if len(runs) > 1 and run is None:
+        log.notes.append(
+            f"of {len(runs)} runs the first is read, {chosen!r}; run= takes another: {listed(runs[1:], 8)}"
+        )
+    kept = {name: name.rpartition(" - ")[2] for name in curves if name.rpartition(" - ")[0] == chosen}
+    return [kept.get(name, "" if " - " in name else name) for name in header]

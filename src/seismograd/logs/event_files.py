@@ -14,6 +14,8 @@ from seismograd.logs.log import Entry, Log, LogError, listed
 _MARK = "tfevents"
 _SIDES = frozenset(("train", "training", "val", "valid", "validation", "eval", "evaluation", "test"))
 """Folders that hold one side of a run: so Keras and others keep training and validation apart."""
+_HPARAMS = b"_hparams_/"
+"""How the tags of TensorBoard's page of settings begin."""
 _LARGEST = 1 << 30
 _FOLDERS = 20_000
 """So many are looked through."""
@@ -60,6 +62,8 @@ def _runs(folders: dict[str, list[Path]]) -> dict[str, list[str]]:
     runs: dict[str, list[str]] = {}
     for name in sorted(folders, key=lambda each: (len(Path(each).parts), each)):
         parent = str(Path(name).parent)
+        if name != "." and parent in folders and _is_of_hparams(folders[name]):
+            continue
         if name != "." and (Path(name).name.lower() in _SIDES or _is_curve(name, parent, folders)):
             runs.setdefault(parent, []).append(name)
         else:
@@ -90,6 +94,14 @@ def _changed(path: Path) -> float:
 def _is_curve(name: str, parent: str, folders: dict[str, list[Path]]) -> bool:
     """Whether the folder holds one curve of the run above it."""
     return parent in folders and _key(name, _entries(folders[name])) is not None
+
+
+def _is_of_hparams(files: Sequence[Path]) -> bool:
+    """Whether `add_hparams` made the folder, below that of its run: settings, and at most one value of each metric."""
+    if not any(_HPARAMS in record for file in files for record in _records(file)):
+        return False
+    tags = [tag for entry in _entries(files) for tag in entry.values]
+    return len(tags) == len(set(tags))
 
 
 def _key(name: str, entries: Sequence[Entry]) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from seismograd.logs.log import Entry, Log, LogError, listed, number_of
 from seismograd.logs.names import side_word
+from seismograd.logs.padding import take_padding_out
 from seismograd.logs.rows import entry_of, side_column, step_column
 from seismograd.logs.texts import text_of
 
@@ -48,6 +49,7 @@ def read_json(path: Path, step: str | None = None, run: str | None = None) -> Lo
     if not log.entries:
         kind = "no object with a number in it" if records else "no JSON object"
         raise LogError(f'{str(path)!r} has {kind}: a line has to look like {{"step": 1, "loss": 0.5}}')
+    take_padding_out(log)
     return log
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from seismograd.extras import need
 from seismograd.logs.log import Entry, Log, LogError, listed
+from seismograd.sinks.knocking import knock
 
 _LARGEST = 1.7976931348623157e308
 """What MLflow's databases keep of an infinity."""
@@ -42,6 +43,10 @@ def read_mlflow(uri: str, run: str | None = None) -> Log:
         _check_tables(path)
         uri = f"sqlite:///{path.absolute()}"
     tracking = need("mlflow.tracking", "mlflow")
+    try:
+        knock(uri)
+    except ConnectionError as error:
+        raise LogError(str(error)) from None
     try:
         with _quiet():
             client = tracking.MlflowClient(tracking_uri=uri)

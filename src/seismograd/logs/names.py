@@ -62,6 +62,11 @@ def is_validation_loss(name: str) -> bool:
     return _is_loss_of(name, _VALIDATION, True)
 
 
+def has_own_rows(name: str) -> bool:
+    """Whether it is logged beside the steps of training: any value of validation or test, the mean of an epoch."""
+    return any(word in _VALIDATION or word in _TEST or word == "epoch" for word in words_of(name))
+
+
 def _is_norm(name: str) -> bool:
     words = [word for word in words_of(name) if not word.isdigit()]
     rest = set(words) - _PER - _TRAINING - {"global", "l2", "model", "unclipped"}

@@ -56,10 +56,14 @@ def _placed(entries: Sequence[Entry], columns: Columns, course: Course, log: Log
     known = [entry.step for entry in entries if entry.step is not None]
     whole = all(step == int(step) and 0 <= step < _MOST_STEP for step in known)
     loss = columns.theirs("loss")
+    at_all = [entry.step for entry in entries if loss in entry.values]
     if known and not whole:
         course.notes.append(
             f"the steps ({log.steps_from!r}) are no whole numbers from 0 on: losses are counted instead"
         )
+    elif known and not log.ours and len(at_all) > 1 and len(set(at_all)) == 1 and at_all[0] is not None:
+        known = []
+        course.notes.append(f"all values have the same step ({at_all[0]:,.0f}): losses are counted instead")
     elif not known:
         course.notes.append("no column of steps was found: losses are counted instead")
     placed: list[_Placed] = []

@@ -111,8 +111,6 @@ def _log(path: str | os.PathLike[str], format_: str | None, run: str | None, ste
             place = _file_in(place, kind)
     except OSError as error:
         raise LogError(f"{text!r} cannot be read: {error.strerror or error}") from None
-    if run is not None and kind == "csv":
-        raise LogError(f"run={run!r}: {str(place)!r} is the log of one run, leave it out")
     if step is not None and kind in ("tensorboard", "mlflow"):
         raise LogError(f"step={step!r}: {kind} has steps of its own, leave it out")
     try:
@@ -120,7 +118,7 @@ def _log(path: str | os.PathLike[str], format_: str | None, run: str | None, ste
             return read_events(place, run)
         if kind == "mlflow":
             return read_run_folder(place, run) if place.is_dir() else read_mlflow(str(place), run)
-        return read_csv(place, step) if kind == "csv" else read_json(place, step, run)
+        return read_csv(place, step, run) if kind == "csv" else read_json(place, step, run)
     except OSError as error:
         raise LogError(f"{text!r} cannot be read: {error.strerror or error}") from None
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from seismograd import __version__
+from seismograd.complaints import complain as say
 from seismograd.records import Finding, Reading, strict
 from seismograd.records import rank as own_rank
-from seismograd.sinks.relay import writes
+from seismograd.sinks.relay import FIRST_WAIT, MOST, writes
 
 
 class JSONLines:
@@ -20,7 +22,7 @@ class JSONLines:
 
     Each line is written in one piece, at once. `kind` says what it is, `run` whose. A file that ends in the middle of
     a line, as after a crash, gets its end of line first. `every=10` writes every tenth reading, `tables=True` also the
-    statistics of tensors.
+    statistics of tensors. While the disk is full, or the file cannot be opened, lines wait; it is said once.
     """
 
     def __init__(
@@ -45,13 +47,21 @@ class JSONLines:
         self._read = 0
         self._last: dict[tuple[Any, ...], Finding] = {}
         self._pid = os.getpid()
+        self._waiting: deque[tuple[str, bytes]] = deque()
+        """Lines that are not in the file; of the first, a part may be."""
+        self.trouble: str | None = None
+        """Why nothing can be written at present."""
+        self._again = 0.0
+        self._left_out = 0
+        self._complained = False
+        self._complain: Callable[[str], None] = say
 
     def __repr__(self) -> str:
         return f"<JSONLines {self.path}>"
 
     def begin(self, run: Mapping[str, Any], note: Callable[..., None], complain: Callable[[str], None]) -> None:
         """Learns which run it is."""
-        self._run, self._read = run, 0
+        self._run, self._read, self._complain = run, 0, complain
         self._last.clear()
         self._write("begin", {"name": run.get("name"), "rank": self._rank, "schema": 1, "version": __version__})
 
@@ -95,27 +105,68 @@ class JSONLines:
         self._write("event", strict(dict(event)))
 
     def close(self, report: dict[str, Any]) -> None:
+        self._again = 0.0
         self._write("end", {"status": (report.get("run") or {}).get("status"), "report": strict(report)})
+        if not self._writes or os.getpid() != self._pid:
+            return
+        if missing := len(self._waiting) + self._left_out:
+            self._complain(
+                f"seismograd: {missing:,} lines are missing from {self.path} ({self.trouble or 'it was full'})"
+            )
         file, self._file = self._file, None
-        if file is not None and os.getpid() == self._pid:
+        if file is not None:
             os.close(file)
 
     def _write(self, kind: str, told: Mapping[str, Any]) -> None:
         if not self._writes or os.getpid() != self._pid:
             return
-        if self._file is None:
-            self._file = _opened(self.path)
         line = {"kind": kind, "run": self._run.get("id"), "time": round(time.time(), 6), **told}
-        data = json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-        while data:  # a disk that is full takes a part
-            data = data[os.write(self._file, data) :]
+        self._waiting.append((kind, json.dumps(line, allow_nan=False, separators=(",", ":")).encode() + b"\n"))
+        if len(self._waiting) > MOST:
+            self._thin()
+        if self.trouble is None or time.monotonic() >= self._again:
+            self._pour()
+        if self.trouble is not None and not self._complained and kind not in ("begin", "end"):
+            self._complained = True
+            self._complain(f"seismograd: {self.path} cannot be written at present, training goes on ({self.trouble})")
+
+    def _pour(self) -> None:
+        """Writes what waits, as far as it can be written: a disk that is full takes a part."""
+        try:
+            if self._file is None:
+                self._file = _opened(self.path)
+            while self._waiting:
+                kind, data = self._waiting[0]
+                written = os.write(self._file, data)
+                if written < len(data):
+                    self._waiting[0] = (kind, data[written:])
+                else:
+                    self._waiting.popleft()
+        except OSError as error:
+            place = f": {error.filename}" if error.filename else ""
+            self.trouble = f"{error.strerror or type(error).__name__}{place}"
+            self._again = time.monotonic() + FIRST_WAIT
+        else:
+            self.trouble = None
+
+    def _thin(self) -> None:
+        """Every second reading goes, and of anything else only what is too much even so."""
+        first, *rest = self._waiting
+        kept = [line for at, line in enumerate(rest) if line[0] != "reading" or at % 2]
+        kept = kept[-MOST // 2 :] if len(kept) >= MOST else kept
+        self._left_out += len(rest) - len(kept)
+        self._waiting = deque([first, *kept])
 
 
 def _opened(path: Path) -> int:
     """The file, at its end, which is the end of a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o644)
-    size = os.fstat(file).st_size
-    if size and os.pread(file, 1, size - 1) != b"\n":
-        os.write(file, b"\n")
+    try:
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            os.write(file, b"\n")
+    except BaseException:
+        os.close(file)
+        raise
     return file

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from seismograd.extras import need
-from seismograd.masking import without_secrets
 from seismograd.records import Finding
+from seismograd.sinks.knocking import knock
 from seismograd.sinks.relay import PREFIX, Point, Relay
 from seismograd.sinks.wording import files_of, markdown_of, title_of
 
@@ -59,7 +57,7 @@ class MLflow(Relay):
         self.run_id = self.run_id or os.environ.get("MLFLOW_RUN_ID")
 
     def _open(self) -> None:
-        _knock(str(self.tracking_uri))
+        knock(str(self.tracking_uri))
         self._client = self._mlflow.MlflowClient(tracking_uri=self.tracking_uri)
         if self.run_id is None:
             name = self.run_name or str(self.run.get("name") or "seismograd")
@@ -114,14 +112,3 @@ class MLflow(Relay):
         if known is None:
             known = self._names[name] = _REFUSED.sub("_", name)[:250]
         return known
-
-
-def _knock(uri: str) -> None:
-    """Whether a server is there at all: MLflow itself would try for minutes."""
-    parts = urlsplit(uri)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return
-    try:
-        socket.create_connection((parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)), 3.0).close()
-    except OSError as error:
-        raise ConnectionError(f"no server answers at {without_secrets(uri)}: {error.strerror or error}") from None

@@ -17,6 +17,7 @@ from seismograd.extras import need
 from seismograd.masking import without_secrets
 from seismograd.records import Finding, Severity, strict
 from seismograd.reports.words import describe_place
+from seismograd.sinks.knocking import knock
 from seismograd.sinks.metric_names import FINDINGS, STATUS, metric_of, status_number
 from seismograd.sinks.relay import Point, Relay
 
@@ -91,8 +92,12 @@ class OpenTelemetry(Relay):
         self._resource = Resource.create(about)
 
     def _open(self) -> None:
-        if self._meter is not None:
-            return
+        if self._meter is None:
+            self._set_up()
+        if self._exporter is not None:
+            knock(self._exporter._endpoint)
+
+    def _set_up(self) -> None:
         from opentelemetry import _logs, metrics
 
         meters, loggers = self._the_programs()

@@ -222,6 +222,8 @@ class Relay:
                 wait = min(max(2 * wait, FIRST_WAIT), LONGEST_WAIT)
                 first = next(iter(str(error).strip().splitlines()), "")[:200]
                 self.trouble = first if isinstance(error, Stop) else f"{type(error).__name__}: {first}".rstrip(": ")
+                if ending:  # what does not answer now is not waited for any longer
+                    self._deadline = min(self._deadline, time.monotonic() + LITTLE_PATIENCE)
                 if not ending:
                     self._said(f"{self.title} cannot be written to at present, training goes on ({self.trouble})")
                 elif isinstance(error, Stop) or time.monotonic() > self._deadline - 1.0:
