@@ -173,6 +173,11 @@ class Ladder:
     key: str
     policies: tuple[Policy, ...]
 
+    @property
+    def changes_updates(self) -> bool:
+        """Whether what it does first changes an update, or undoes some."""
+        return self.policies[0].name in _OF_UPDATES
+
     @staticmethod
     def of(key: str, given: Any) -> Ladder:
         several = isinstance(given, Sequence) and not isinstance(given, str)
@@ -234,9 +239,10 @@ class Plan:
                 return ladder
             if kind == "class" and self._classes.get(finding) == key:
                 return ladder
+            if kind == "severity" and self._classes.get(finding) == "resources" and ladder.changes_updates:
+                continue
             if kind == "severity" and severity is not None and severity.weight >= Severity(key).weight:
-                if self._classes.get(finding) != "resources" or ladder.policies[0].name not in _OF_UPDATES:
-                    return ladder
+                return ladder
         return None
 
 
