@@ -546,7 +546,7 @@ class Loop:
             self._moments[_NOBODY].marks.add("inside-backward")
             self._close(_NOBODY, self._moments[_NOBODY])
         elif self._closure is not None and self._closure in owners:
-            self._steps_by_itself = True
+            self._steps_by_itself = self._optimizer_began = True
             self._close(self._closure, self._moments[self._closure])
             self._evaluations = 1
             self._recover(self._closure, self._watched.optimizers[self._closure])
@@ -667,7 +667,7 @@ class Loop:
             self._recovery.keep_state(max(self.step, 0))
             if not has_closure:
                 self._recover(index, optimizer, decided=by_scaler)
-        self._optimizer_began = True
+        self._optimizer_began = not has_closure  # which counts it at its first backward
         self._timing.begin("optimizer")
 
     def _recover(self, index: int, optimizer: Optimizer, *, decided: bool = False, acts: bool = True) -> None:

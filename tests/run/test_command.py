@@ -207,6 +207,7 @@ def test_a_script_that_watches_itself_is_reported_once(tmp_path: Path) -> None:
     assert made["run"]["steps"] == 30
     assert made["findings"][0]["id"] == "nonfinite-input"
     assert done.returncode == 0
+    assert done.stderr.count("seismograd: critical after") == 1, "and one verdict, which is the last thing said"
 
 
 def test_a_child_that_is_forked_says_nothing(tmp_path: Path) -> None:

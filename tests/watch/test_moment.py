@@ -490,3 +490,29 @@ def test_the_time_of_a_step_is_split(watching, model, data):
     parts = [scalars[f"time/{part}"] for part in ("data", "forward", "backward", "optimizer", "rest")]
     assert all(part >= 0 for part in parts)
     assert sum(parts) <= scalars["time/step"] * 1.001
+
+
+@pytest.mark.parametrize("fails_in", ["forward", "update"])
+def test_a_step_whose_closure_fails_is_not_counted(watching, model, data, fails_in):
+    x, y = data
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    run, steps = watching(model, optimizer), 0
+
+    def closure():
+        optimizer.zero_grad()
+        if steps == 3 and fails_in == "forward":
+            raise KeyError("batch")
+        F.cross_entropy(model(x), y).backward()
+        if steps == 3:
+            raise KeyError("batch")
+
+    def train():
+        nonlocal steps
+        with run.watch:
+            while True:
+                optimizer.step(closure)
+                steps += 1
+
+    with pytest.raises(KeyError):
+        train()
+    assert run.watch.report()["run"]["steps"] == steps == 3

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from seismograd import endings
 from seismograd.quiet_rich import Console as Terminal
 from seismograd.quiet_rich import Text
 from seismograd.records import Finding, Reading, Severity
@@ -22,15 +23,16 @@ class Console:
     """A sink that prints each fault once, again if it got more severe, and in the end the verdict.
 
     With a verdict to come, a finding is first shown in brief. A run without warnings ends in silence:
-    `verdict=False` leaves the verdict out altogether. Beside a `Logging` whose lines appear on the same terminal
-    it does not tell a finding a second time, and only gives the verdict. In a notebook, unless it is given a console,
-    it draws the run in one output of the cell instead. Of several ranks the first speaks; another tells, in brief, what
-    the first will not.
+    `verdict=False` leaves the verdict out altogether, and `seismograd run` gives it itself, once, for all watches of
+    the script. Beside a `Logging` whose lines appear on the same terminal it does not tell a finding a second time,
+    and only gives the verdict. In a notebook, unless it is given a console, it draws the run in one output of the cell
+    instead. Of several ranks the first speaks; another tells, in brief, what the first will not.
     """
 
     def __init__(self, console: Terminal | None = None, *, verdict: bool = True) -> None:
         self._cell = _live_cell() if console is None and verdict else None
         self.console = console or Terminal(stderr=True)
+        self._on_stderr = console is None
         self.verdict = verdict
         self.beside: Logging | None = None
         self._voice = Voice()
@@ -103,7 +105,8 @@ class Console:
             self._cell.close(report)
             return
         grave = any(finding["severity"] != Severity.INFO.value for finding in report.get("findings", ()))
-        if self.verdict and grave and self._voice.leads:
+        told_later = self._on_stderr and endings.supervised  # by `seismograd run`, with the script's other watches
+        if self.verdict and grave and self._voice.leads and not told_later:
             self.console.print()
             self.console.print(render_verdict(report))
 

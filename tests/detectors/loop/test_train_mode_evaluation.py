@@ -1,5 +1,6 @@
 import pytest
 
+from seismograd.detectors.loop.detached_loss import DetachedLoss
 from seismograd.detectors.loop.train_mode_evaluation import TrainModeEvaluation
 from seismograd.judge import judge_all
 from seismograd.records import Reading
@@ -77,3 +78,12 @@ def test_limits_can_be_set():
     assert len(told(block)) == 1
     assert told(block, block, detector=TrainModeEvaluation(many=4, repeats=3)) == []
     assert len(told(block, block, block, detector=TrainModeEvaluation(many=4, repeats=3))) == 1
+
+
+def test_steps_whose_loss_is_cut_off_are_no_evaluation():
+    """Forward passes without a backward through them: it is said that they follow from that."""
+    parameters = {"reached": 0, "strangers": [], "held": 4, "backwards": 6, "optimizers": [{"steps": 6, "fed": False}]}
+    facts = {"modes": {"evaluations": [{**BLOCK, "losses": 4, "with_graph": 4}]}, "parameters": parameters}
+    findings = judge_all([Reading(6, facts=facts)], [TrainModeEvaluation(), DetachedLoss()])
+    assert [finding.id for finding in findings] == ["detached-loss", "train-mode-evaluation"]
+    assert findings[1].evidence["because"] == "detached-loss"

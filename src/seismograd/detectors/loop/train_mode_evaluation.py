@@ -49,7 +49,7 @@ class TrainModeEvaluation:
 
     id: ClassVar[str] = "train-mode-evaluation"
     needs: ClassVar[tuple[str, ...]] = ("facts/modes",)
-    follows: ClassVar[tuple[str, ...]] = ()
+    follows: ClassVar[tuple[str, ...]] = ("detached-loss",)  # a step that never reaches the model looks like one
 
     repeats: int = 2
     many: int = 3
