@@ -117,11 +117,11 @@ def _told(graph: Graph, stack: list[_Layer], roster: Roster) -> dict[str, Any]:
     names = {id(parameter): name for name, parameter in zip(roster.names, roster.parameters, strict=True)}
     leaves = set().union(*(layer.leaves for layer in stack))
     every = {at for at, node in enumerate(graph.nodes) if node.leaf is not None}
-    weights = [graph.nodes[layer.weight].leaf for layer in stack]
+    nodes, weights = [graph.nodes[one.at] for one in stack], [graph.nodes[one.weight].leaf for one in stack]
     return {
         "layers": [names.get(id(weight), "") for weight in weights],
-        "kinds": sorted({graph.nodes[layer.at].name for layer in stack}),
-        "widths": [_width_in(graph.nodes[stack[0].at], weights[0]), *(_width_out(graph.nodes[one.at]) for one in stack)],
+        "kinds": sorted({node.name for node in nodes}),
+        "widths": [_width_in(nodes[0], weights[0]), *map(_width_out, nodes)],
         "plain": all(layer.plain for layer in stack[1:]),
         "whole": stack[0].before == -1 and leaves == every,
     }
