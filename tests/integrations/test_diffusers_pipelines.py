@@ -96,6 +96,16 @@ def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
         ),
         (lambda folder: tiny.ddpm(beta_end=1.5), "has to lie between 0 and 1"),
         (lambda folder: tiny.ddpm(), None),
+        (lambda folder: tiny.ddpm(beta_schedule="squaredcos_cap_v2"), None),
+        (
+            lambda folder: tiny.stable_diffusion(
+                folder,
+                scheduler=diffusers.DDIMScheduler(
+                    beta_schedule="squaredcos_cap_v2", steps_offset=1, clip_sample=False, timestep_spacing="leading"
+                ),
+            ),
+            None,
+        ),
         (lambda folder: tiny.dit(), None),
     ],
 )
