@@ -96,6 +96,16 @@ def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
         ),
         (lambda folder: tiny.ddpm(beta_end=1.5), "has to lie between 0 and 1"),
         (lambda folder: tiny.ddpm(), None),
+        (lambda folder: tiny.ddpm(beta_schedule="squaredcos_cap_v2"), None),
+        (
+            lambda folder: tiny.stable_diffusion(
+                folder,
+                scheduler=diffusers.DDIMScheduler(
+                    beta_schedule="squaredcos_cap_v2", steps_offset=1, clip_sample=False, timestep_spacing="leading"
+                ),
+            ),
+            None,
+        ),
         (lambda folder: tiny.dit(), None),
     ],
 )
@@ -181,6 +191,22 @@ def test_other_pipelines_run_the_same_under_watch(make: Any) -> None:
     assert debugger.first_bad is None
 
 
+def test_what_a_model_or_a_scheduler_gives_back_is_taken_as_the_latents(tmp_path: Path) -> None:
+    """As the seed's own loop has it: `latents = pipeline.unet(latents, timestep, encoder_hidden_states)`."""
+    pipe, debugger = tiny.stable_diffusion(tmp_path), sg.DiffusionModelDebugger()
+    pipe.scheduler.set_timesteps(2)
+    latents = torch.randn(1, 4, 8, 8, generator=tiny.seeded())
+    with torch.no_grad():
+        predicted = pipe.unet(latents, 501, torch.zeros(1, 8, 16))
+    told = debugger.monitor_diffusion_step(pipe, 0, predicted, 501)
+    assert told["std"] == pytest.approx(float(predicted.sample.std(correction=0)), rel=1e-4)
+    stepped = pipe.scheduler.step(predicted.sample, 501, latents, return_dict=False)
+    told = debugger.monitor_diffusion_step(pipe, 1, stepped, 501)
+    assert told["std"] == pytest.approx(float(stepped[0].std(correction=0)), rel=1e-4)
+    with pytest.raises(TypeError, match="no tensor in this dict"):
+        debugger.monitor_diffusion_step(pipe, 2, {})
+
+
 def test_a_velocity_that_is_taken_for_noise_explodes_and_the_right_one_does_not(tmp_path: Path) -> None:
     for scheduler, expected in ((velocity(), []), (velocity(prediction_type="epsilon"), ["latent-explosion"])):
         debugger = sg.DiffusionModelDebugger()
@@ -243,10 +269,30 @@ def test_a_vae_that_overflows_half_precision_is_named_with_layer_and_op(tmp_path
     assert finding.evidence["pattern"] == "overflow"
     assert "resnet.py" in finding.evidence["library"]
     assert finding.evidence["component_dtype"] == "float16"
-    assert "upcast_vae" in finding.recommendations[0]
+    assert "force_upcast=True" in finding.recommendations[0]
     assert "bfloat16" in finding.recommendations[1]
     assert debugger.first_bad is not None
     assert debugger.first_bad["component"] == "vae.decode"
+
+
+def test_a_model_that_overflows_is_told_what_helps_without_a_training(tmp_path: Path) -> None:
+    pipe = tiny.stable_diffusion(tmp_path)
+    with torch.no_grad():
+        pipe.unet.mid_block.resnets[0].norm2.weight *= 1000
+        pipe.unet.mid_block.resnets[0].conv2.weight *= 600
+    for part in (pipe.unet, pipe.vae, pipe.text_encoder):
+        part.half()
+    debugger = sg.DiffusionModelDebugger()
+    with debugger.watch_pipeline(pipe):
+        pipe("a cat", num_inference_steps=2, generator=tiny.seeded(), output_type="pt")
+    (finding,) = debugger.findings
+    assert finding.where.module == "unet.mid_block.resnets.0.conv2"
+    assert "pipe.to(torch.bfloat16)" in finding.recommendations[0]
+    debugger.clear_debug_history()
+    with debugger.watch_pipeline(pipe.to(torch.float32)):
+        pipe("a cat", num_inference_steps=3, generator=tiny.seeded(), guidance_scale=1e38, output_type="pt")
+    (advice,) = debugger.findings[0].recommendations
+    assert "guidance_scale" in advice
 
 
 def spoil(module: torch.nn.Module) -> Any:
@@ -328,6 +374,21 @@ def test_a_copy_of_a_watched_scheduler_steps_by_itself() -> None:
         other.step(torch.zeros(1, 1, 8, 8), 40, torch.zeros(1, 1, 8, 8))
         assert len(debugger.steps) == 0
         assert pipe.scheduler.num_inference_steps is None
+
+
+def test_watches_that_end_in_any_order_leave_nothing() -> None:
+    one, other = tiny.ddpm(), tiny.ddpm()
+    before, debugger = traces(one), sg.DiffusionModelDebugger()
+    first, second = debugger.watch_pipeline(one), debugger.watch_pipeline(other)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    one(num_inference_steps=2, generator=tiny.seeded(), output_type="np")
+    assert len(debugger.steps) == 0
+    other(num_inference_steps=2, generator=tiny.seeded(), output_type="np")
+    assert len(debugger.steps) == 2
+    second.__exit__(None, None, None)
+    assert traces(one) == before
 
 
 def test_an_error_of_the_pipelines_own_leaves_nothing() -> None:

@@ -158,6 +158,14 @@ def test_the_table_and_the_figure() -> None:
     assert [row["timesteps"] for row in shares.loss_by_timestep() if row["samples"]] == ["0-0.1", "0.9-1"]
 
 
+def test_a_timestep_beyond_the_schedule_is_no_error_of_ours() -> None:
+    latents, noise = torch.randn(2, 2, 1, 4, 4)
+    told = sg.DiffusionModelDebugger(scheduler=scheduler()).training_step(
+        torch.tensor([0, 100_000]), torch.rand(2), latents=latents, noise=noise, target=noise
+    )
+    assert told["anomalies"] == []
+
+
 def test_a_loss_that_is_already_reduced_is_refused() -> None:
     with pytest.raises(ValueError, match="one loss for each sample"):
         sg.DiffusionModelDebugger().training_step(torch.tensor([1, 2]), torch.tensor(0.5))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import seismograd as sg
 from seismograd.onlookers.loss.losses import Losses
@@ -158,6 +159,22 @@ def test_a_part_is_not_the_whole(told):
     model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 3))
     (stack,) = told(model, F.cross_entropy, X, LABELS)["stacks"]
     assert (stack["layers"], stack["whole"]) == (["2.weight", "3.weight"], False)
+
+
+class Checkpointed(nn.Module):
+    """A low-rank pair, whose input only a second forward pass would bring back."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(5, 2), nn.Linear(2, 8)), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(checkpoint(self.body, x, use_reentrant=False).relu())
+
+
+def test_the_widths_of_checkpointed_layers_are_known_by_their_weights(told):
+    (stack,) = told(Checkpointed(), F.cross_entropy, X, LABELS)["stacks"]
+    assert (stack["layers"], stack["widths"]) == (["body.0.weight", "body.1.weight"], [5, 2, 8])
 
 
 def test_a_loss_that_raises_is_told_at_once(monkeypatch):

@@ -292,6 +292,22 @@ def test_weights_that_are_put_back_before_each_step():
     assert "restored" not in train(model, sgd(model), 6, loss=loss)[-1]
 
 
+def test_a_weight_of_which_one_row_learns_and_the_others_are_put_back():
+    """Textual inversion: the embedding is in the optimizer, and all words but the new one are put back."""
+    model = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 2))
+    kept = model[0].weight[:3].detach().clone()
+
+    def put_back(step):
+        with torch.no_grad():
+            model[0].weight[:3] = kept
+
+    def loss(x, y):
+        return F.cross_entropy(model(torch.cat([x, x, x[:, :2]], 1)), y)
+
+    seen = train(model, sgd(model), 20, each=put_back, loss=loss)
+    assert not any("restored" in told for told in seen)
+
+
 def test_an_optimizer_of_copies():
     model, other = Net(), Net()
     *_, told = train(model, sgd(other))

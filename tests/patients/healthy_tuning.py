@@ -77,6 +77,25 @@ def lora_small_rate() -> sg.TrainingDebugger:
 
 
 @healthy()
+def textual_inversion() -> sg.TrainingDebugger:
+    """One new word is learned; the optimizer holds the whole embedding, and all other words are put back after each
+    step, as diffusers' script does it."""
+    torch.manual_seed(0)
+    words, rest = nn.Embedding(20, 16), nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+    rest.requires_grad_(False)
+    model, kept = nn.Sequential(words, rest), words.weight.detach().clone()
+    optimizer = torch.optim.AdamW(words.parameters(), lr=5e-3)
+    with sg.watch(model, optimizer, sinks=[]) as watch:
+        for _ in range(60):
+            optimizer.zero_grad()
+            F.cross_entropy(model(torch.full((8,), 19)), torch.randint(0, 2, (8,))).backward()
+            optimizer.step()
+            with torch.no_grad():
+                words.weight[:19] = kept[:19]
+    return watch
+
+
+@healthy()
 def dropout_and_validation() -> sg.TrainingDebugger:
     """Heavy dropout: the training loss stays above the validation loss."""
     x, y = data.blobs(900, 20, 4)

@@ -140,6 +140,19 @@ def test_the_gradient_of_an_input_is_no_training(scouting: Any) -> None:
     assert scouting.steps == []
 
 
+def test_an_input_that_needs_a_gradient_is_not_trained_next_to_a_model(scouting: Any) -> None:
+    """As it is with adversarial training, and with a checkpoint over a frozen base."""
+    model, norms = nn.Linear(3, 1), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        inputs = torch.randn(8, 3, requires_grad=True)
+        model(inputs).square().mean().backward()
+        norms.append(float(nn.utils.get_total_norm([p.grad for p in model.parameters()])))
+        optimizer.step()
+    assert scouting.series("grad/norm") == pytest.approx(norms)
+
+
 def test_two_threads_train_two_models(scouting: Any) -> None:
     def work() -> None:
         model = network()

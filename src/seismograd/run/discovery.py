@@ -31,7 +31,7 @@ class Found:
     models: dict[str, nn.Module]
     optimizers: list[Optimizer]
     loose: list[Tensor]
-    """Leaves that are no module's and no optimizer's."""
+    """Leaves that are no module's and no optimizer's, and may be trained all the same."""
 
     def parameters(self) -> Iterable[Tensor]:
         for model in self.models.values():
@@ -87,6 +87,8 @@ def discover(leaves: Sequence[Tensor], optimizer: Optimizer | None = None) -> Fo
     models = _roots(modules, parents, wanted | held)
     inside = {id(parameter) for model in models for parameter in model.parameters()}
     loose = [leaf for leaf in leaves if id(leaf) not in held and id(leaf) not in inside]
+    if held or inside:  # next to these a bare tensor is an input: of a checkpoint, an attack, a gradient penalty
+        loose = [leaf for leaf in loose if isinstance(leaf, nn.Parameter)]
     return Found(_named(models, parents), ours if len(ours) <= _MANY else [], loose)
 
 

@@ -31,6 +31,7 @@ def test_silent_where_it_is_meant():
     assert found(readings([64, 8, 8, 64], whole=False)) == []
     assert found(readings([64, 80, 64], whole=False, plain=False)) == []
     assert found(readings([64, 80, 64], whole=False, kinds=["Convolution"])) == []
+    assert found(readings([0, 8, 64])) == [], "how wide the first one is was not seen"
 
 
 def test_on_its_limit():

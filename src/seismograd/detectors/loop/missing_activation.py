@@ -76,7 +76,7 @@ class _Checker:
 
     def _judged(self, stack: Stack) -> Severity | None:
         first, *inner, last = stack["widths"]
-        if min(inner) < min(first, last) or not all(stack["layers"]):
+        if min(inner) < min(first, last) or not first or not all(stack["layers"]):
             return None
         if stack["whole"]:
             return Severity.WARNING

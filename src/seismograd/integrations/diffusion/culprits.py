@@ -13,11 +13,21 @@ from seismograd.integrations.diffusion.calls import Taken
 from seismograd.records import Finding, Origin, Severity, Where, rank
 
 _VAE_IN_HALF = (
-    "The VAE overflows float16: decode in float32. `pipe.upcast_vae()` where the pipeline has it (SDXL), or"
-    " `pipe.vae.register_to_config(force_upcast=True)`; by hand `pipe.vae.to(torch.float32)` and"
-    ' `pipe(..., output_type="latent")`, then decode the latents as float32.',
+    "The VAE overflows float16: use it in float32. SDXL's pipelines do that by themselves with"
+    " `pipe.vae.register_to_config(force_upcast=True)`; with others take the latents"
+    ' (`pipe(..., output_type="latent")`), and decode them as float32 after `pipe.vae.to(torch.float32)`.',
     "Or use bfloat16 (`pipe.to(torch.bfloat16)`), or a VAE whose weights were made for float16"
     " (madebyollin/sdxl-vae-fp16-fix for SDXL).",
+)
+
+
+_MODEL_IN_HALF = (
+    "Use bfloat16, which has float32's range: `pipe.to(torch.bfloat16)`; or float32 for this component alone, where the"
+    " pipeline casts what goes into it.",
+)
+_TOO_LARGE = (
+    "Values this large were there before it: look at the latents step by step (`debugger.steps`), lower"
+    " guidance_scale, and check that the scheduler's prediction_type is what the model was trained for.",
 )
 
 
@@ -34,6 +44,8 @@ def culprit(taken: Taken, origin: Origin, step: int, timestep: float | None) -> 
         if broken is not None:  # the component is not to blame, its weights are
             identity, where = "nonfinite-parameter", replace(where, parameter=broken.parameter)
             advice = ["Load the weights again, from a checkpoint of before they broke; float16 ends at 65504."]
+        elif evidence.get("pattern") == "overflow":  # nothing is trained here: the usual advice is for loops that do
+            advice = advice or list(_MODEL_IN_HALF if _dtype_of(taken) == "float16" else _TOO_LARGE)
         else:
             advice = advice or recommendations
     else:

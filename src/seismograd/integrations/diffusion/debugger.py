@@ -22,6 +22,7 @@ from seismograd.integrations.diffusion.watching import PipelineWatch
 from seismograd.judge import Judge, ranked
 from seismograd.logger import LogLevel
 from seismograd.records import DebugLevel, Finding, Origin, Severity, strict
+from seismograd.replay.numbers import tensors_in
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -115,11 +116,17 @@ class DiffusionModelDebugger:
 
     # -- while it runs -------------------------------------------------------------------------------------------
 
-    def monitor_diffusion_step(self, pipeline: Any, step: int, latents: Tensor, timestep: Any = None) -> dict[str, Any]:
-        """The statistics of the latents after a denoising step, and what is wrong with them."""
+    def monitor_diffusion_step(self, pipeline: Any, step: int, latents: Any, timestep: Any = None) -> dict[str, Any]:
+        """The statistics of the latents after a denoising step, and what is wrong with them.
+
+        Of what a model or `scheduler.step` gives back (a tuple, an object with `sample`) it is the first tensor.
+        """
+        tensor = next((each for _, each in tensors_in(latents, "latents")), None)
+        if tensor is None:
+            raise TypeError(f"there is no tensor in this {type(latents).__name__}: give the latents after the step")
         scheduler = getattr(pipeline, "scheduler", None)
-        record = self.note_latents(scheduler, step, latents, timestep)
-        return self.judge_latents(record, scheduler, latents.dtype)
+        record = self.note_latents(scheduler, step, tensor, timestep)
+        return self.judge_latents(record, scheduler, tensor.dtype)
 
     def callback(self, pipeline: Any, step: int, timestep: Any, callback_kwargs: dict[str, Any]) -> dict[str, Any]:
         """For `pipe(..., callback_on_step_end=debugger.callback)`; changes nothing."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from seismograd.detectors.wording import number
 from seismograd.integrations.diffusion.components import denoiser_of
-from seismograd.integrations.diffusion.schedulers import NO_SIGNAL, numbers, predicts, setting
+from seismograd.integrations.diffusion.schedulers import ends_without_signal, numbers, predicts, setting
 from seismograd.records import Finding, Severity, Where, rank
 
 ID = "pipeline-mismatch"
@@ -137,7 +137,7 @@ def _scheduler(scheduler: Any, of_latents: bool) -> Iterator[Finding]:
             {"min": min(betas), "max": max(betas)},
             "Check beta_start and beta_end; 0.0001 and 0.02 are those of DDPM, for 1000 timesteps.",
         )
-    elif signal and signal[-1] < NO_SIGNAL and predicted == "epsilon":
+    elif ends_without_signal(scheduler) and predicted == "epsilon":
         yield mismatch(
             "scheduler terminal_snr",
             Severity.WARNING,
@@ -146,7 +146,7 @@ def _scheduler(scheduler: Any, of_latents: bool) -> Iterator[Finding]:
             {"alphas_cumprod": signal[-1], "prediction_type": predicted},
             "Train and sample with prediction_type='v_prediction', or without rescale_betas_zero_snr.",
         )
-    if signal and signal[-1] < NO_SIGNAL and setting(scheduler, "timestep_spacing") == "leading":
+    if ends_without_signal(scheduler) and setting(scheduler, "timestep_spacing") == "leading":
         yield mismatch(
             "scheduler timestep_spacing",
             Severity.WARNING,

@@ -39,7 +39,7 @@ def describe_scheduler(scheduler: Any) -> dict[str, Any]:
         if isinstance(value, (int, float, Tensor)) and not isinstance(value, bool):
             told[name] = float(value) if name != "num_inference_steps" else int(value)
     if "alphas_cumprod" in told:
-        told["zero_terminal_snr"] = told["alphas_cumprod"]["last"] < NO_SIGNAL
+        told["zero_terminal_snr"] = ends_without_signal(scheduler)
     return told
 
 
@@ -58,6 +58,13 @@ def predicts(scheduler: Any) -> str | None:
     if "FlowMatch" in type(scheduler).__name__ or said == "flow_prediction":
         return "flow"
     return str(said) if said is not None else None
+
+
+def ends_without_signal(scheduler: Any) -> bool:
+    """Zero terminal SNR: asked for, or exactly 0. A cosine schedule ends at 2e-9, which models of epsilon live with."""
+    signal = numbers(getattr(scheduler, "alphas_cumprod", None))
+    asked = bool(setting(scheduler, "rescale_betas_zero_snr"))
+    return bool(signal) and (signal[-1] == 0 or (asked and signal[-1] < NO_SIGNAL))
 
 
 def snr_at(scheduler: Any, timestep: float) -> float | None:

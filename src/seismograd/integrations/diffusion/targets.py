@@ -69,7 +69,8 @@ class Targets:
         candidates: list[Tensor | None] = [rough, clear, None, rough - clear, clear - rough]
         table = getattr(scheduler, "alphas_cumprod", None)
         if isinstance(table, Tensor) and not timesteps.is_floating_point():
-            signal = table.to(target.device)[timesteps.to(target.device)].float()
+            at = timesteps.to(target.device).clamp(0, len(table) - 1)  # what lies beyond is for `add_noise` to refuse
+            signal = table.to(target.device)[at].float()
             signal = signal.reshape(-1, *[1] * (target.ndim - 1))
             candidates[2] = signal.sqrt() * rough - (1 - signal).sqrt() * clear
         scale = wide.square().mean().sqrt().clamp_min(1e-12)

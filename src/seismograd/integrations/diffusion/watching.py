@@ -36,12 +36,12 @@ class PipelineWatch:
         self._undo: list[Callable[[], Any]] = []
         self._open: list[Taken] = []
         self._thread = 0
-        self._busy = self._broken = False
+        self._busy = self._broken = self._over = False
         self.step = 0
         """Of the denoising loop: how often the scheduler has stepped since its timesteps were set."""
 
     def __enter__(self) -> PipelineWatch:
-        self._thread = threading.get_ident()
+        self._thread, self._over = threading.get_ident(), False
         self._debugger.watched.append(self)
         seen: set[int] = set()
         for name, module in self._models.items():
@@ -64,6 +64,7 @@ class PipelineWatch:
         return self
 
     def __exit__(self, *_exception: object) -> None:
+        self._over = True
         while self._undo:
             self._undo.pop()()
         self._open.clear()
@@ -98,22 +99,28 @@ class PipelineWatch:
             return output
 
         holder = owner if own else kind
-        before = vars(holder).get(method)
+        looked_at.__dict__.update(before=vars(holder).get(method), over=False)
         setattr(holder, method, looked_at)
 
         def undo() -> None:
-            if vars(holder).get(method) is not looked_at:
-                return  # someone else has put theirs there since
-            if before is None:
+            looked_at.__dict__["over"] = True
+            now = first = vars(holder).get(method)
+            while getattr(first, "over", False):  # ours, and that of a watch which ended while ours lay over it
+                first = vars(first)["before"]
+            if first is None and now is not None:
                 delattr(holder, method)
-            else:
-                setattr(holder, method, before)
+            elif first is not now:
+                setattr(holder, method, first)
 
         self._undo.append(undo)
 
     def _listens(self) -> bool:
         return not (
-            self._busy or self._broken or threading.get_ident() != self._thread or torch.compiler.is_compiling()
+            self._busy
+            or self._broken
+            or self._over
+            or threading.get_ident() != self._thread
+            or torch.compiler.is_compiling()
         )
 
     def _guarded(self, function: Callable[..., None], *args: Any) -> None:

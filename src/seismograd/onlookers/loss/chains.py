@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from seismograd.onlookers.graph import Graph, Node
 from seismograd.probes.watched import Roster
@@ -117,23 +117,22 @@ def _told(graph: Graph, stack: list[_Layer], roster: Roster) -> dict[str, Any]:
     names = {id(parameter): name for name, parameter in zip(roster.names, roster.parameters, strict=True)}
     leaves = set().union(*(layer.leaves for layer in stack))
     every = {at for at, node in enumerate(graph.nodes) if node.leaf is not None}
-    weights = [graph.nodes[layer.weight].leaf for layer in stack]
+    nodes, weights = [graph.nodes[one.at] for one in stack], [graph.nodes[one.weight].leaf for one in stack]
     return {
         "layers": [names.get(id(weight), "") for weight in weights],
-        "kinds": sorted({graph.nodes[layer.at].name for layer in stack}),
-        "widths": [_width_in(graph.nodes[stack[0].at]), *(_width_out(graph.nodes[layer.at]) for layer in stack)],
+        "kinds": sorted({node.name for node in nodes}),
+        "widths": [_width_in(nodes[0], weights[0]), *map(_width_out, nodes)],
         "plain": all(layer.plain for layer in stack[1:]),
         "whole": stack[0].before == -1 and leaves == every,
     }
 
 
-def _width_in(node: Node) -> int:
-    """How many numbers of one sample go into the first layer."""
-    saved = node.saved()
-    data = saved.get("input") if node.name == "Convolution" else saved.get("mat1", saved.get("self"))
-    if data is not None:
-        return prod(data.shape[1:]) if node.name == "Convolution" else data.shape[-1]
-    return 0
+def _width_in(node: Node, weight: Tensor | None) -> int:
+    """How many numbers of one sample go into the first layer; 0: unknown, a checkpoint keeps its input to itself."""
+    if node.name != "Convolution":
+        return 0 if weight is None else weight.numel() // max(1, _width_out(node))
+    data = node.saved().get("input")
+    return 0 if data is None else prod(data.shape[1:])
 
 
 def _width_out(node: Node) -> int:

@@ -31,6 +31,11 @@ _SLICE = 64
 _MOST_WEIGHTS, _FEW = 16, 16
 """Of so many weights the first elements are compared from step to step, to see whether someone puts them back."""
 
+_IN_PART = 2.0
+"""Told of a weight in which only the first elements are put back."""
+
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 _MOST_NAMES = 32
 _MEANT = "requiresgrad"
 
@@ -76,6 +81,8 @@ class Membership(Onlooker):
         self._put_back: dict[str, Tensor] = {}
         self._sampled = 0  # how many of them were looked at
         self._restored: Counter[str] = Counter()  # how often in a row a weight was put back before the next step
+        self._whole: dict[str, Tensor] = {}  # of those that seem to be: what all their elements add up to
+        self._in_part: set[str] = set()  # some elements are put back, others learn: it is meant
         self._inputs: set[tuple[int, int]] = set()
         self._place: dict[str, Any] | None = None
 
@@ -205,8 +212,11 @@ class Membership(Onlooker):
                 self._moved.add(name)
         self._asked = []
         for name, back in zip(self._put_back, values.get("parameters/restored", ()), strict=False):
-            self._restored[name] = self._restored[name] + 1 if back else 0
-        self._sampled, self._put_back = len(self._put_back) or self._sampled, {}
+            if back == _IN_PART:
+                self._in_part.add(name)
+            self._restored[name] = self._restored[name] + 1 if back == 1 else 0
+        if self._put_back:
+            self._sampled, self._put_back = len(self._put_back) + len(self._in_part), {}
         for root, one in zip(self._doubted, values.get("parameters/fresh", ()), strict=False):
             self._fresh[root] = bool(one)
         self._doubted = []
@@ -267,6 +277,7 @@ class Membership(Onlooker):
         self._roster = None
         self._samples.clear()
         self._around.clear()
+        self._whole.clear()
         self._inputs.clear()
 
     # -- what was called -----------------------------------------------------------------------------------------
@@ -301,9 +312,20 @@ class Membership(Onlooker):
         now = _rows([roster.parameters[at] for at in places])
         known = self._around.get(index)
         if known is not None and known[0] == places and known[2] is not None and now.shape == known[1].shape:
-            back = (now == known[1]).all(1) & (known[1] != known[2]).any(1)
-            self._put_back |= dict(zip([roster.names[at] for at in places], back.float().unbind(0), strict=True))
+            back = ((now == known[1]).all(1) & (known[1] != known[2]).any(1)).float()
+            for at, one in zip(places, back.unbind(0), strict=True):
+                name = roster.names[at]
+                if name not in self._in_part:
+                    self._put_back[name] = self._confirmed(name, roster.parameters[at], one)
         self._around[index] = [places, now, None]
+
+    def _confirmed(self, name: str, weight: Tensor, back: Tensor) -> Tensor:
+        """1 if all of a weight is back, not only the elements that are looked at at every step."""
+        before = self._whole.pop(name, None)
+        if not self._restored[name]:
+            return back
+        self._whole[name] = whole = _sum_of_bits(weight)
+        return back if before is None else torch.where((back == 1) & (before != whole), _IN_PART, back)
 
     # -- what is reached and not held ----------------------------------------------------------------------------
 
@@ -627,6 +649,11 @@ def _is_weight(parameter: Tensor) -> bool:
 
 def _rows(weights: Sequence[Tensor]) -> Tensor:
     return torch.stack([weight.detach().view(-1)[:_FEW].float() for weight in weights])
+
+
+def _sum_of_bits(weight: Tensor) -> Tensor:
+    """A number that is another one if any element is."""
+    return weight.detach().view(-1).view(_BITS[min(weight.element_size(), 8)]).sum()
 
 
 def _sample(tensor: Tensor) -> Tensor:
