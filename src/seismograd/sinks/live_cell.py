@@ -87,10 +87,7 @@ class LiveCell:
         facts = [self._name, many(steps, "step")]
         facts += [f"{label_of(name)} {number(value)}" for name, value in self._last.items()]
         facts += ["running"] if report is None else ended_by(run)
-        lines = [
-            line_through(label_of(name), curve.steps(_POINTS), curve.points(_POINTS))
-            for name, curve in self._curves.items()
-        ]
+        lines = [line_through(label_of(name), *curve.measured(_POINTS)) for name, curve in self._curves.items()]
         notes = [tag("p", f"recovery: {text}", cls="place") for text in self._events]
         told = stories(findings)
         figure = loss_figure(lines, told)
