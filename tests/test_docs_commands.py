@@ -100,6 +100,9 @@ def test_every_option_of_run_is_in_its_guide() -> None:
     rows = re.findall(r"(?m)^\| (`-.*?) \| `(SEISMOGRAD_\w+)", (ROOT / "docs" / "run.md").read_text(encoding="utf-8"))
     told = set(re.findall(r"--[a-z-]+", " ".join(options for options, _ in rows)))
     for each in GROUP.commands["run"].params:
-        names = {name for name in (*each.opts, *each.secondary_opts) if name.startswith("--")} - {"--help"}
+        names = {name for name in (*each.opts, *each.secondary_opts) if name.startswith("--")} - {
+            "--help",
+            "--module",
+        }  # -m
         assert not names or names & told, names
         assert each.envvar is None or each.envvar in {variable for _, variable in rows}
