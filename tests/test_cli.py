@@ -51,6 +51,11 @@ def test_help_names_the_commands_and_imports_no_torch() -> None:
     assert all(command in done.stdout for command in ("demo", "explain", "--version"))
 
 
+def test_a_paragraph_of_help_is_not_broken_where_the_source_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert "optimizers, threads and the loader, one by one and together" in run("bench", "--help")[1]
+
+
 def test_explain_lists_every_finding_by_its_part_of_the_catalogue() -> None:
     code, out, _ = run("explain")
     assert code == 0

@@ -640,6 +640,16 @@ def test_a_curve_keeps_its_shape_in_bounded_memory() -> None:
     assert curve.points(3) == pytest.approx([16384, 49152, 82784], rel=0.01)
     assert curve.points(0) == []
     assert Curve().points(9) == []
+    assert Curve().measured(9) == ([], [])
+
+
+def test_a_curve_of_few_values_has_no_steps_between_them() -> None:
+    curve = Curve(size=16)
+    for step in (3, 13, 303):
+        curve.add(step, step / 100)
+    steps, values = curve.measured(16)
+    assert (steps[0], len(steps)) == (3, 2)  # 3 and 13 are one point by now
+    assert values == [pytest.approx(0.08), pytest.approx(3.03)]
 
 
 def test_where_nothing_was_read_a_curve_stays_where_it_was() -> None:

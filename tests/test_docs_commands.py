@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from seismograd.cli import app
 
-from .documents import DOCUMENTS, FENCE, fences, name_of
+from .documents import DOCUMENTS, FENCE, ROOT, fences, name_of
 
 GROUP: Any = get_command(app)
 
@@ -94,3 +94,15 @@ def options(command: Any) -> dict[str, bool]:
 )
 def test_a_wrong_one_is_noticed(line: str, wrong: str | None) -> None:
     assert complaint_about(line) == wrong
+
+
+def test_every_option_of_run_is_in_its_guide() -> None:
+    rows = re.findall(r"(?m)^\| (`-.*?) \| `(SEISMOGRAD_\w+)", (ROOT / "docs" / "run.md").read_text(encoding="utf-8"))
+    told = set(re.findall(r"--[a-z-]+", " ".join(options for options, _ in rows)))
+    for each in GROUP.commands["run"].params:
+        names = {name for name in (*each.opts, *each.secondary_opts) if name.startswith("--")} - {
+            "--help",
+            "--module",
+        }  # -m
+        assert not names or names & told, names
+        assert each.envvar is None or each.envvar in {variable for _, variable in rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -99,6 +100,29 @@ def test_torch_that_cannot_be_imported_is_broken(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(doctoring, "SECONDS", 0.5)
     (sight,) = doctoring._torch()
     assert sight.state == "warning"
+
+
+@pytest.mark.parametrize("name", ["numpy", "sqlalchemy", "psutil", "rich"])
+def test_a_needed_package_that_cannot_be_imported_is_broken_and_the_rest_is_told(name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.py").write_text("print('hello')\nraise ImportError('made for another ABI\\nand more')\n")
+    (tmp_path / "torch.py").write_text("print('hello')\nraise ImportError('left out here')\n")
+    source = str(Path(doctoring.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", "from seismograd.cli import main; main()", "doctor"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), source])},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (line,) = [each for each in done.stdout.splitlines() if each.strip().startswith(name) and "broken" in each]
+    assert "but it cannot be imported: ImportError: made for another ABI: pip install --force-reinstall" in line
+    assert "typer" in done.stdout
+
+
+def test_what_a_package_prints_does_not_disturb(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctoring, "_ASK_TORCH", f"print('hello', end='')\n{doctoring._ASK_TORCH}")
+    (sight,) = doctoring._torch()
+    assert (sight.name, sight.state) == ("devices", "ok")
 
 
 def test_it_imports_nothing_heavy() -> None:

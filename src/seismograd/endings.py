@@ -49,6 +49,16 @@ def before_a_signal_ends(leaving: Leaving) -> Callable[[], None]:
     return forget
 
 
+def interrupt_again() -> None:
+    """Ctrl-C once more, in a moment: it came while a hook ran whose errors Python prints and drops."""
+    _thread.start_new_thread(_interrupt, ())
+
+
+def _interrupt() -> None:
+    time.sleep(0.01)  # until the hook is left
+    _thread.interrupt_main()
+
+
 def _listen() -> None:
     global _forks_are_heard_of  # noqa: PLW0603 (once for the process)
     if not _forks_are_heard_of and hasattr(os, "register_at_fork"):

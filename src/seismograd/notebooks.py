@@ -104,9 +104,17 @@ class _Opened:
     """Whether that cell still runs."""
 
 
+class Drawing(Protocol):
+    """What is drawn now and then while cells run."""
+
+    def flush(self) -> None: ...
+
+
 _open: list[_Opened] = []
 _listening: list[Any] = []
 """The shell that tells us when a cell is over."""
+drawings: weakref.WeakSet[Drawing] = weakref.WeakSet()
+"""What is drawn as it stands when a cell is over."""
 
 
 def opened(watch: Watch, models: Iterable[Any], say: Callable[[str], None]) -> Callable[[], None]:
@@ -143,8 +151,10 @@ def opened(watch: Watch, models: Iterable[Any], say: Callable[[str], None]) -> C
 
 
 def _cell(found: Any) -> str | None:
+    """The cell that runs now, by its id; by its text where the notebook gives none."""
     try:
-        return found.parent_header["metadata"].get("cellId")  # type: ignore[no-any-return]
+        asked = found.parent_header
+        return asked["metadata"].get("cellId") or asked["content"]["code"]  # type: ignore[no-any-return]
     except (AttributeError, KeyError, TypeError):
         return None
 
@@ -156,3 +166,6 @@ def _cell_is_over(result: Any) -> None:
         watch = each.watch()
         if error is not None and watch is not None and not watch.closed:
             watch.__exit__(type(error), error, getattr(error, "__traceback__", None))
+    for drawing in list(drawings):
+        with contextlib.suppress(Exception):
+            drawing.flush()

@@ -193,6 +193,26 @@ def test_a_cell_that_is_run_again_closes_the_forgotten_watch(kernel: Kernel, cel
     nothing_is_left(kernel)
 
 
+def test_a_cell_without_an_id_is_known_by_its_text(kernel: Kernel) -> None:
+    for _ in range(3):
+        cell = kernel.good(OPENS)  # another model each time
+    assert "the watch 'open' is closed, this cell had opened it before" in cell.stderr
+    assert kernel.good("print(left())").stdout.count("open open") == 1
+    kernel.good("watch.close()")
+    nothing_is_left(kernel)
+
+
+def test_an_open_watch_is_drawn_as_it_stands_when_a_cell_is_over(kernel: Kernel) -> None:
+    opened = kernel.good(OPENS)
+    trained = kernel.good("fit(net, sgd, 7)")
+    (shown,) = trained.shown
+    assert not opened.shown
+    assert "7 steps" in trained.last(shown)["text/plain"]
+    assert not kernel.good("1").updates  # nothing is new
+    kernel.good("watch.close()")
+    nothing_is_left(kernel)
+
+
 def test_two_watches_of_one_cell_live_side_by_side(kernel: Kernel) -> None:
     cell = kernel.good(f"{OPENS}\nother = nn.Linear(4, 1)\nsecond = sg.watch(other, name='other')")
     assert "is closed" not in cell.stderr

@@ -63,6 +63,7 @@ def test_a_sick_training_fails_with_its_verdict(more: tuple[str, ...], tmp_path:
     assert "RuntimeError: mine" in done.stdout
     assert "watching.py" not in done.stdout  # no traceback through our files
     assert "plugin.py" not in done.stdout
+    assert "entries are hidden" not in done.stdout
     (page,) = (tmp_path / "pages").iterdir()
     assert page.name == "test-suite.py-test-sick.html"
     assert "nonfinite-loss" in page.read_text()

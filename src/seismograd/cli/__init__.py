@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import sys
 from collections.abc import Iterable
@@ -75,7 +76,9 @@ app.command()(doctoring.doctor)
 def demo(
     name: Annotated[
         str | None,
-        typer.Argument(help="Which one; the first if left out.", show_default=False, autocompletion=demos_known),
+        typer.Argument(
+            metavar="NAME", help="Which one; the first if left out.", show_default=False, autocompletion=demos_known
+        ),
     ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the demos and exit.")] = False,
     report: Annotated[Path | None, typer.Option(help="Write the report, as JSON, to this file.")] = None,
@@ -100,7 +103,7 @@ def explain(
     finding: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ID]", help="The finding's id, as printed.", show_default=False, autocompletion=findings_known
+            metavar="ID", help="The finding's id, as printed.", show_default=False, autocompletion=findings_known
         ),
     ] = None,
     as_json: AsJson = False,
@@ -137,3 +140,8 @@ def _print_table(rows: Iterable[tuple[str, str]]) -> None:
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
         typer.echo(f"{name:{width}}  {text}")
+
+
+for command in app.registered_commands:  # typer would break the lines of a paragraph where the source does
+    about_it = inspect.getdoc(command.callback) or ""
+    command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in about_it.split("\n\n"))

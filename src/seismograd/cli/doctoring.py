@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -32,6 +31,7 @@ _SECRET = ("TOKEN", "NOTIFY")
 _ASK_TORCH = """
 import json, torch
 cuda = torch.cuda.is_available()
+print()
 print(json.dumps({
     "version": torch.__version__,
     "cuda": torch.version.cuda,
@@ -39,6 +39,18 @@ print(json.dumps({
     "mps": bool(getattr(torch.backends, "mps", None) and torch.backends.mps.is_available()),
     "threads": torch.get_num_threads(),
 }))
+"""
+
+_IMPORT = """
+import importlib, json, sys
+errors = {}
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        errors[name] = f"{type(error).__name__}: {error}"
+print()
+print(json.dumps(errors))
 """
 
 
@@ -58,7 +70,15 @@ def doctor(store: Where = None, as_json: AsJson = False) -> None:
 
     Exits with 0 unless something that is needed is broken.
     """
-    sights = [*_here(), *_packages(), *_torch(), *_disturbances(), *_store(store), *_settings()]
+    looks = (
+        _here(),
+        _packages(),
+        _torch(),
+        _disturbances(),
+        _tried("store", _store(store)),
+        _tried("config", _settings()),
+    )
+    sights = [each for look in looks for each in look]
     broken = [each for each in sights if each.state == "broken"]
     if as_json:
         say_json({"healthy": not broken, "sights": [asdict(each) for each in sights]})
@@ -66,6 +86,18 @@ def doctor(store: Where = None, as_json: AsJson = False) -> None:
         _print(sights)
     if broken:
         raise typer.Exit(1)
+
+
+def _tried(name: str, look: Iterator[Sight]) -> Iterator[Sight]:
+    """What there is to see; and that it cannot be looked at, as where a package is broken that is needed for it."""
+    try:
+        yield from look
+    except Exception as error:
+        yield Sight("seen", name, "broken", f"it cannot be looked at: {_in_a_line(error)}")
+
+
+def _in_a_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _here() -> Iterator[Sight]:
@@ -89,6 +121,7 @@ def _here() -> Iterator[Sight]:
 
 
 def _packages() -> Iterator[Sight]:
+    errors = _import_errors()
     for each in TESTED:
         found, part = each.installed, "needed" if each.extra is None else "extras"
         other = _version("pytorch-lightning") if each.name == "lightning" else None
@@ -99,6 +132,9 @@ def _packages() -> Iterator[Sight]:
         elif numbers(found) < numbers(each.least):
             state = "broken" if each.extra is None else "warning"
             yield Sight(part, each.name, state, f"{found}, {each.least} or newer is needed", each.line)
+        elif each.name in errors:
+            told, line = f"{found}, but it cannot be imported: {errors[each.name]}", "pip install --force-reinstall"
+            yield Sight(part, each.name, "broken", told, f"{line} {each.name}")
         else:
             yield Sight(
                 part,
@@ -106,6 +142,18 @@ def _packages() -> Iterator[Sight]:
                 "ok",
                 found if found.partition("+")[0] == each.tested else f"{found} (tested: {each.tested})",
             )
+
+
+def _import_errors() -> dict[str, str]:
+    """What is installed and needed, but cannot be imported. Of torch, the slowest, see below."""
+    names = [each.name for each in TESTED if each.extra is None and each.installed and each.name != "torch"]
+    with contextlib.suppress(OSError, ValueError, IndexError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            [sys.executable, "-c", _IMPORT, *names], capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        errors = json.loads(done.stdout.splitlines()[-1])
+        return {name: str(error).partition("\n")[0] for name, error in errors.items()}
+    return {}
 
 
 def _torch() -> Iterator[Sight]:
@@ -116,11 +164,11 @@ def _torch() -> Iterator[Sight]:
         done = subprocess.run(
             [sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, timeout=SECONDS, check=False
         )
-        told = json.loads(done.stdout) if done.returncode == 0 else None
+        told = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
     except subprocess.TimeoutExpired:
         yield Sight("seen", "devices", "warning", f"torch did not answer within {SECONDS:.0f} s")
         return
-    except (OSError, ValueError):
+    except (OSError, ValueError, IndexError):
         told = None
         done = subprocess.CompletedProcess([], 1, "", "it said nothing that can be read")
     if told is None:
@@ -250,9 +298,13 @@ _PARTS = {
 
 
 def _print(sights: list[Sight]) -> None:
-    from rich.text import Text
+    try:
+        from rich.text import Text
 
-    console = terminal()
+        console = terminal()
+    except Exception:  # it may be what is broken
+        _print_plainly(sights)
+        return
     width = max(len(each.name) for each in sights)
     for part, title in _PARTS.items():
         own = [each for each in sights if each.part == part]
@@ -262,7 +314,17 @@ def _print(sights: list[Sight]) -> None:
         for each in own:
             line = Text.assemble(f"  {each.name:{width}}  ", (f"{each.state:7}", _STYLES[each.state]), f"  {each.told}")
             console.print(line + Text(f": {each.hint}" if each.hint else ""), soft_wrap=True)
-    counts: dict[str, Any] = {state: sum(each.state == state for each in sights) for state in _STYLES}
-    told = ", ".join(f"{counts[state]} {state}" for state in ("broken", "warning", "missing") if counts[state])
     console.print()
-    console.print(Text(f"seismograd: {told or 'all is there'}"))
+    console.print(Text(_summary(sights)))
+
+
+def _print_plainly(sights: list[Sight]) -> None:
+    for each in sights:
+        typer.echo(f"{each.name}: {each.state}: {each.told}" + (f": {each.hint}" if each.hint else ""))
+    typer.echo(_summary(sights))
+
+
+def _summary(sights: list[Sight]) -> str:
+    counts = {state: sum(each.state == state for each in sights) for state in _STYLES}
+    told = ", ".join(f"{counts[state]} {state}" for state in ("broken", "warning", "missing") if counts[state])
+    return f"seismograd: {told or 'all is there'}"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter, thread_time
 from typing import Any, ClassVar
 
+from seismograd.endings import interrupt_again
 from seismograd.places import Spot, nearest
 from seismograd.probes.pack import Pack
 
@@ -187,6 +188,12 @@ class Collector:
         self.seconds = 0.0
 
     def _heard(self, phase: str, info: Mapping[str, Any]) -> None:
+        try:
+            self._add(phase, info)
+        except KeyboardInterrupt:  # Python would print it here, and go on
+            interrupt_again()
+
+    def _add(self, phase: str, info: Mapping[str, Any]) -> None:
         if phase == "start":
             self._began = 0.0 if self._ours() else perf_counter()
             return

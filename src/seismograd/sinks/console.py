@@ -100,6 +100,10 @@ class Console:
     def _file(self) -> Any:
         return getattr(self.console, "file", None)
 
+    def flush(self) -> None:
+        if self._cell is not None:
+            self._cell.flush()
+
     def close(self, report: dict[str, Any]) -> None:
         if self._cell is not None:
             self._cell.close(report)

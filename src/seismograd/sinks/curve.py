@@ -44,10 +44,17 @@ class Curve:
             points.append(mean if count else points[-1])
         return points
 
-    def steps(self, width: int) -> list[int]:
-        """The first steps that these values stand for."""
+    def measured(self, width: int) -> tuple[list[int], list[float]]:
+        """The steps and values of a curve of at most `width` points; where nothing was read there is none."""
         number = min(width, len(self._means))
-        return [(self._first or 0) + column * len(self._means) // number * self._span for column in range(number)]
+        steps, values = [], []
+        for column in range(number):
+            start, stop = (at * len(self._means) // number for at in (column, column + 1))
+            mean, count = self._mean(start, stop)
+            if count:
+                steps.append((self._first or 0) + start * self._span)
+                values.append(mean)
+        return steps, values
 
     def _halve(self) -> None:
         pairs = [self._mean(at, at + 2) for at in range(0, len(self._means), 2)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seismograd.amounts import number
-from seismograd.notebooks import Output
+from seismograd.notebooks import Output, drawings
 from seismograd.records import Finding, Reading
 from seismograd.reports.stories import stories
 from seismograd.reports.words import describe_place, ended_by, many
@@ -29,11 +29,15 @@ class LiveCell:
         self._events: list[str] = []
         self._last: dict[str, float] = {}
         self._name, self._steps, self._due = "run", 0, 0.0
+        self._behind = False
+        """Whether there is more than what is drawn."""
+        drawings.add(self)
 
     def begin(self, run: Mapping[str, Any], *_: Any) -> None:
         self._name = str(run.get("name") or "run")
 
     def write_reading(self, reading: Reading) -> None:
+        self._behind = True
         self._steps = max(self._steps, reading.step + 1)
         for name, value in reading.scalars.items():
             if name.partition("/")[0] in ("loss", "val_loss"):
@@ -45,6 +49,7 @@ class LiveCell:
             self._draw()
 
     def write_finding(self, finding: Finding) -> None:
+        self._behind = True
         self._findings[finding.key] = finding
         self._due = min(self._due, time.monotonic() + 0.1)
 
@@ -55,7 +60,13 @@ class LiveCell:
         """What was done about a fault; the newest are shown."""
         self._events = [*self._events[-2:], str(event["message"])]
 
+    def flush(self) -> None:
+        """Draws what is not drawn yet."""
+        if self._behind:
+            self._draw()
+
     def close(self, report: dict[str, Any]) -> None:
+        drawings.discard(self)
         if self._steps or self._findings:
             self._draw(report)
 
@@ -67,6 +78,7 @@ class LiveCell:
         from seismograd.reports.page.markup import tag
 
         began = time.monotonic()
+        self._behind = False
         findings = ranked(self._findings.values())
         run = {} if report is None else report["run"]
         status = str(run.get("status") or status_of(findings))
@@ -75,10 +87,7 @@ class LiveCell:
         facts = [self._name, many(steps, "step")]
         facts += [f"{label_of(name)} {number(value)}" for name, value in self._last.items()]
         facts += ["running"] if report is None else ended_by(run)
-        lines = [
-            line_through(label_of(name), curve.steps(_POINTS), curve.points(_POINTS))
-            for name, curve in self._curves.items()
-        ]
+        lines = [line_through(label_of(name), *curve.measured(_POINTS)) for name, curve in self._curves.items()]
         notes = [tag("p", f"recovery: {text}", cls="place") for text in self._events]
         told = stories(findings)
         figure = loss_figure(lines, told)

@@ -17,6 +17,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
+from seismograd.endings import interrupt_again
+
 PATIENCE = 2.0
 """Seconds that a fork waits for a transaction."""
 
@@ -30,24 +32,25 @@ class _Gate:
 
     def __init__(self) -> None:
         self.changed = threading.Condition(threading.Lock())
-        self.users = 0
+        self.users: set[int] = set()
+        """By identity: who is interrupted on the way in, and leaves, is not counted wrong for ever."""
         self.forking = False
 
-    def enter(self) -> None:
+    def enter(self, user: object) -> None:
         with self.changed:
             self.changed.wait_for(lambda: not self.forking, PATIENCE)
-            self.users += 1
+            self.users.add(id(user))
 
-    def leave(self) -> None:
+    def leave(self, user: object) -> None:
         with self.changed:
-            self.users -= 1
+            self.users.discard(id(user))
             self.changed.notify_all()
 
     def close(self) -> bool:
         """Whether nobody is inside."""
         with self.changed:
             self.forking = True
-            return self.changed.wait_for(lambda: self.users <= 0, PATIENCE)
+            return self.changed.wait_for(lambda: not self.users, PATIENCE)
 
     def open(self) -> None:
         with self.changed:
@@ -65,12 +68,12 @@ _connections: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionar
 @contextmanager
 def using() -> Iterator[None]:
     """No fork meanwhile: SQLite's own locks would be held for ever in the child."""
-    gate = _gate
-    gate.enter()
+    gate, user = _gate, object()
     try:
+        gate.enter(user)
         yield
     finally:
-        gate.leave()
+        gate.leave(user)
 
 
 def let_go(engine: Engine) -> None:
@@ -93,24 +96,35 @@ def mind(engine: Engine, *, is_file: bool) -> None:
 
     if is_file:
         _files.add(engine)
-        sa.event.listen(engine, "checkout", lambda *_: _gate.enter())
-        sa.event.listen(engine, "checkin", lambda *_: _gate.leave())
+        sa.event.listen(engine, "checkout", lambda _, record, __: _gate.enter(record))
+        sa.event.listen(engine, "checkin", lambda _, record: _gate.leave(record))
+
+
+_interrupted = False
 
 
 def _before() -> None:
-    if _files and _gate.close():
-        for engine in list(_files):
-            engine.dispose()
+    global _interrupted  # noqa: PLW0603
+    try:
+        if _files and _gate.close():
+            for engine in list(_files):
+                engine.dispose()
+    except KeyboardInterrupt:  # Python would print it here, and go on
+        _interrupted = True
 
 
 def _in_parent() -> None:
+    global _interrupted  # noqa: PLW0603
     _gate.open()
+    if _interrupted:
+        _interrupted = False
+        interrupt_again()
 
 
 def _in_child() -> None:
     """What is still open is the parent's: it is never closed here, not even when the child ends."""
-    global _gate  # noqa: PLW0603 (its locks may be held by threads that are not here)
-    _gate = _Gate()
+    global _gate, _interrupted
+    _gate, _interrupted = _Gate(), False  # its locks may be held by threads that are not here
     for connection in list(_connections.values()):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     _connections.clear()

@@ -51,7 +51,6 @@ def trains() -> Callable[..., Any]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """What a fixture watched is judged while the test still runs, so that it fails and does not err afterwards."""
-    __tracebackhide__ = True
     try:
         result = yield
     except BaseException as error:
