@@ -95,7 +95,7 @@ class OpenTelemetry(Relay):
         if self._meter is None:
             self._set_up()
         if self._exporter is not None:
-            knock(self._exporter._endpoint)
+            knock(str(getattr(self._exporter, "_endpoint", "")))
 
     def _set_up(self) -> None:
         from opentelemetry import _logs, metrics
