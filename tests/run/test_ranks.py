@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -111,3 +112,29 @@ def test_what_is_passed_on_to_the_first_rank_only_it_tells(tmp_path: Path) -> No
     assert {each["evidence"].get("because") is not None for each in told["findings"][1:]} == {True}, "one story"
     assert {side["host"] for side in told["ranks"]} != {None}
     assert len({side["pid"] for side in told["ranks"]}) == 2
+
+
+def test_a_rank_that_waits_in_native_code_before_it_trains_is_ended_by_a_signal(tmp_path: Path) -> None:
+    """As where another one was killed before they met: else the launcher waits 30 s for it, and kills it."""
+    (tmp_path / "train.py").write_text(
+        "import ctypes\n"
+        "libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)\n"
+        "libc.pthread_mutex_lock(mutex)\n"
+        "print('waits', flush=True)\n"
+        "libc.pthread_mutex_lock(mutex)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seismograd", "run", "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, "RANK": "1", "WORLD_SIZE": "2"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waits\n"
+    process.terminate()
+    try:
+        assert process.wait(timeout=60) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.stdout.close()

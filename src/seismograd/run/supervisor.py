@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from seismograd.config import Config
 from seismograd.masking import without_secrets
 from seismograd.places import INSTALLED
-from seismograd.records import DebugLevel, Finding, Reading, Severity, rank
+from seismograd.records import DebugLevel, Finding, Reading, Severity, rank, world_size
 from seismograd.run import script as scripts
 from seismograd.run.frames import ShortTracebacks
 from seismograd.run.process import Exits, own_stderr, when_imported
@@ -86,6 +86,8 @@ class Supervisor:
         self._broken: set[str] = set()
         self._speaks = rank() == 0  # of several ranks only the first, but for findings that it will not tell
         self._exits = Exits(self._left_by)
+        if world_size() > 1:  # they wait for each other in native code, from their first meeting on
+            self._exits.insist()
         self._tracebacks = ShortTracebacks()
         self._forget_import = when_imported("torch", self._torch_came)
 
@@ -281,7 +283,6 @@ class Supervisor:
         recorder = debugger.recorder
         if not self._speaks or recorder is None or recorder.trouble is not None or not recorder.written:
             return report
-        from seismograd.records import world_size
 
         if (world := world_size()) < 2:
             return report
