@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from torch import nn
 
 from seismograd.recovery import agreement
 from seismograd.recovery.agreement import Agreement, NoAgreementError
@@ -110,3 +111,15 @@ def test_a_store_that_is_gone_is_no_error_but_the_end(monkeypatch: pytest.Monkey
 
     with pytest.raises(NoAgreementError, match="is gone"):
         Agreement(connect=gone, rank=0, world=2).share(1)
+
+
+def test_where_ranks_may_run_out_of_batches_nobody_votes() -> None:
+    fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
+    dist.init_process_group("fake", rank=0, world_size=2, store=fake.FakeStore())
+    try:
+        model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1))
+        one = Agreement(connect=dist.HashStore)
+        with model.join(), pytest.raises(NoAgreementError, match="run out of batches"):
+            one.share(1)
+    finally:
+        dist.destroy_process_group()

@@ -7,12 +7,14 @@ thread that trains never calls the store itself, whose calls may wait for ever i
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import json
 import os
 import platform
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -21,6 +23,7 @@ from typing import Any, TypeVar
 
 import psutil
 import torch.distributed as dist
+from torch.distributed.algorithms.join import Joinable
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
 from seismograd.distributed.channel import NoChannelError, own_connection
@@ -58,6 +61,7 @@ class Agreement:
         self._line: _Line | None = None
         self._waits = False
         self._who: list[Any] = []
+        self._joinable = [weakref.ref(one) for one in gc.get_objects() if issubclass(type(one), Joinable)]
 
     @staticmethod
     def is_needed() -> bool:
@@ -65,6 +69,8 @@ class Agreement:
 
     def share(self, told: Any) -> list[Any]:
         """What each rank tells, by rank."""
+        if any((each := one()) is not None and each._join_config.enable for one in self._joinable):
+            raise NoAgreementError("under `join()` a rank that has run out of batches has no say in what the others do")
         if self._line is None:
             self._line = _Line(self._connect)
         number, self._waits = self._round, True
