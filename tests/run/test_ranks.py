@@ -138,3 +138,35 @@ def test_a_rank_that_waits_in_native_code_before_it_trains_is_ended_by_a_signal(
     finally:
         process.kill()
         process.stdout.close()
+
+
+def test_a_signal_while_the_verdict_is_made_comes_after_it(tmp_path: Path) -> None:
+    """A launcher ends the other ranks when one has failed, and they may have begun to say so themselves."""
+    (tmp_path / "train.py").write_text(
+        SCRIPT.replace("SICK", "False") + "print('trained', flush=True)\nraise ValueError('lost the others')\n"
+    )
+    program = (
+        "import os, signal, sys\n"
+        "from seismograd.run.supervisor import Supervisor\n"
+        "close = Supervisor._close\n"
+        "def closes(self, *more):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return close(self, *more)\n"
+        "Supervisor._close = closes\n"
+        "from seismograd.__main__ import main\n"
+        "sys.argv = ['seismograd', 'run', '--no-ranks', '--report', 'out.json', 'train.py']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "RANK": "0", "WORLD_SIZE": "2"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert done.stderr.count("ValueError: lost the others") >= 1
+    assert "seismograd: crashed after 30 steps" in done.stderr
+    assert json.loads((tmp_path / "out.json").read_text())["run"]["exit"]["exception"] == "ValueError: lost the others"

@@ -34,7 +34,7 @@ LATER = 1800.0
 """So long a rank may be late with a step; torch's own collectives wait as long."""
 LOOK = 0.5
 """After so many seconds without a result it is looked whether there can be one; later, after longer ones."""
-ANSWER = 10.0
+ANSWER = 5.0
 """Seconds within which a store answers that is not stuck."""
 
 _T = TypeVar("_T")
@@ -91,6 +91,8 @@ class Agreement:
                 break
         self._round, self._waits = number + 1, False
         if isinstance(result, str):
+            self._line.close()
+            self._line = None
             raise NoAgreementError(result)
         if not number:
             self._who = [each["who"] for each in result]

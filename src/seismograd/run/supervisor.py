@@ -81,7 +81,7 @@ class Supervisor:
         self._pid = os.getpid()
         self._scout: Scout | None = None
         self._display: Display | None = None
-        self._wants_stop = self._done = False
+        self._wants_stop = self._done = self._said = False
         self._watched: list[TrainingDebugger] = []
         self._broken: set[str] = set()
         self._speaks = rank() == 0  # of several ranks only the first, but for findings that it will not tell
@@ -220,8 +220,13 @@ class Supervisor:
         code = self._finish(ending.code, ending.error)
         _exit(Ending(code, ending.error) if code != ending.code else ending)
 
-    def _left_by(self, code: int, name: str | None) -> None:
+    def _left_by(self, code: int, name: str | None) -> bool:
+        """By a signal or `os._exit`: a launcher ends the ranks that are left when one of them has failed, and they may
+        have begun to say so."""
+        if self._done and not self._said:
+            return False
         self._finish(code, name)
+        return True
 
     def _finish(self, code: int, cause: BaseException | str | None) -> int:
         """Closes the watch, writes the report, says the verdict, once; returns the exit code."""
@@ -242,6 +247,7 @@ class Supervisor:
         except Exception as error:
             self._failed("the verdict", error)
         finally:
+            self._said = True
             self._exits.leave()
         return code
 
