@@ -50,6 +50,15 @@ def test_everyone_hears_what_each_tells(two: tuple[Agreement, Agreement]) -> Non
     for number in range(5):
         heard = at_once(partial(first.share, [number, "a"]), partial(second.share, [number, "b"]))
         assert heard == [[[number, "a"], [number, "b"]]] * 2
+    assert at_once(partial(first.share, {"a": 1}), partial(second.share, {"a": 1})) == [[{"a": 1}, {"a": 1}]] * 2
+
+
+def test_one_that_gives_up_too_late_finds_what_was_decided(two: tuple[Agreement, Agreement]) -> None:
+    first, second = two
+    at_once(lambda: first.share(1), lambda: second.share(2))
+    at_once(lambda: first.share(3), lambda: second.share(3))
+    first._round -= 1
+    assert first._given_up("nobody came") == [3, 3]
 
 
 def test_one_that_has_left_is_not_waited_for(two: tuple[Agreement, Agreement]) -> None:

@@ -127,7 +127,11 @@ class Agreement:
         """Ends the round, and all later ones: for every rank, unless it has its result by now, which is returned."""
         key, mine = f"{self._round}/result", json.dumps(why)
         told = self._answer(lambda store: store.compare_set(key, "", mine))
-        return why if not isinstance(told, bytes) else json.loads(told)
+        return why if not isinstance(told, bytes) else self._read(told)
+
+    def _read(self, written: bytes) -> Any:
+        result = json.loads(written)
+        return [result["alike"]] * self._world if isinstance(result, dict) else result
 
     def _answer(self, what: Callable[[Any], _T]) -> _T | None:
         """What the store says, over one more connection; `None` if it does not, or not in time."""
@@ -144,13 +148,16 @@ class Agreement:
         store.set(f"{number}/{self._rank}", told)
         if store.add(f"{number}/count", 1) == self._world:
             everyone = [json.loads(store.get(f"{number}/{rank}")) for rank in range(self._world)]
-            store.compare_set(f"{number}/result", "", json.dumps(everyone))
+            alike = (
+                everyone.count(everyone[0]) == self._world
+            )  # as in a healthy step: then it is short, for all to read
+            store.compare_set(f"{number}/result", "", json.dumps({"alike": everyone[0]} if alike else everyone))
             if number:
                 for name in (*range(self._world), "count", "result"):
                     store.delete_key(f"{number - 1}/{name}")
         else:
             store.wait([f"{number}/result"], timedelta(seconds=2 * LATER))
-        return json.loads(store.get(f"{number}/result"))
+        return self._read(store.get(f"{number}/result"))
 
 
 class _Line:
