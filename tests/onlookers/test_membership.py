@@ -361,3 +361,22 @@ def test_a_large_module_in_a_plain_list_is_one_name():
     assert (one["name"], one["layer"], one["looks"]) == ("held[0]", True, 6)
     assert one["again"]
     assert not told.get("outside")
+
+
+def test_a_tensor_whose_memory_is_let_go_after_backward_is_let_be():
+    """As sharding does with what it has gathered: `seismograd run` may meet such a one in the middle of a step."""
+    model = Net()
+    weight = model.last.weight
+    kept = weight.detach().clone()
+
+    def gather(*_):
+        weight.untyped_storage().resize_(kept.nbytes)
+        weight.data.copy_(kept)
+
+    def let_go(parameter):
+        parameter.untyped_storage().resize_(0)
+
+    model.register_forward_pre_hook(gather)
+    weight.register_post_accumulate_grad_hook(let_go)
+    *_, told = train(model, sgd(model.first, model.spare))
+    assert told["looks"] == 6

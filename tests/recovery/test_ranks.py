@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).parent / "programs" / "ranks.py"
+PROGRAMS = Path(__file__).parent / "programs"
 
 
-def run(what: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(PROGRAM)]
-    done = subprocess.run([*command, what], capture_output=True, text=True, timeout=150, check=False)
+def run(*what: str, program: str = "ranks.py") -> tuple[dict[str, Any], dict[str, Any]]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*command, str(PROGRAMS / program), *what], capture_output=True, text=True, timeout=150, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     line = next(line for line in done.stdout.splitlines() if line.startswith("TOLD "))
     first, second = json.loads(line.removeprefix("TOLD "))
@@ -51,3 +53,18 @@ def test_a_watch_on_one_rank_only_holds_nobody_up_for_long() -> None:
     first, second = run("alone")
     assert any("not all ranks take part" in message for message in first["events"])
     assert second["summary"] is None
+
+
+@pytest.mark.slow
+def test_what_only_one_rank_knows_is_decided_upon_by_all(subtests: Any) -> None:
+    first, second = run(program="alike.py")
+    for case, actions in {
+        "suspected": [[75, "rollback", 75]],  # nothing of it had reached the weights: no rank goes further back
+        "half": [[10, "skip", None]],  # the gradient of one shard is finite
+        "asked": [[10, "skip", None]],  # the function says so only where it is told of something
+        "kept": [[20, "rollback", 17]],  # a state that both of them have kept
+    }.items():
+        with subtests.test(case):
+            assert first[case]["actions"] == second[case]["actions"] == actions
+            assert first[case]["weights"] == second[case]["weights"]
+            assert all(math.isfinite(value) for weights in first[case]["weights"] for value in weights)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -111,3 +112,61 @@ def test_what_is_passed_on_to_the_first_rank_only_it_tells(tmp_path: Path) -> No
     assert {each["evidence"].get("because") is not None for each in told["findings"][1:]} == {True}, "one story"
     assert {side["host"] for side in told["ranks"]} != {None}
     assert len({side["pid"] for side in told["ranks"]}) == 2
+
+
+def test_a_rank_that_waits_in_native_code_before_it_trains_is_ended_by_a_signal(tmp_path: Path) -> None:
+    """As where another one was killed before they met: else the launcher waits 30 s for it, and kills it."""
+    (tmp_path / "train.py").write_text(
+        "import ctypes\n"
+        "libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)\n"
+        "libc.pthread_mutex_lock(mutex)\n"
+        "print('waits', flush=True)\n"
+        "libc.pthread_mutex_lock(mutex)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "seismograd", "run", "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, "RANK": "1", "WORLD_SIZE": "2"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waits\n"
+    process.terminate()
+    try:
+        assert process.wait(timeout=60) == -signal.SIGTERM
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+def test_a_signal_while_the_verdict_is_made_comes_after_it(tmp_path: Path) -> None:
+    """A launcher ends the other ranks when one has failed, and they may have begun to say so themselves."""
+    (tmp_path / "train.py").write_text(
+        SCRIPT.replace("SICK", "False") + "print('trained', flush=True)\nraise ValueError('lost the others')\n"
+    )
+    program = (
+        "import os, signal, sys\n"
+        "from seismograd.run.supervisor import Supervisor\n"
+        "close = Supervisor._close\n"
+        "def closes(self, *more):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return close(self, *more)\n"
+        "Supervisor._close = closes\n"
+        "from seismograd.__main__ import main\n"
+        "sys.argv = ['seismograd', 'run', '--no-ranks', '--report', 'out.json', 'train.py']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "RANK": "0", "WORLD_SIZE": "2"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert done.stderr.count("ValueError: lost the others") >= 1
+    assert "seismograd: crashed after 30 steps" in done.stderr
+    assert json.loads((tmp_path / "out.json").read_text())["run"]["exit"]["exception"] == "ValueError: lost the others"

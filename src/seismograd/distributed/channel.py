@@ -36,7 +36,7 @@ class Channel:
     def __init__(self, name: str, *, store: Any = None, rank: int | None = None, world: int | None = None) -> None:
         self.rank = dist.get_rank() if rank is None else rank
         self.world = dist.get_world_size() if world is None else world
-        self._store: Any = PrefixStore(f"seismograd/{name}", _own_connection() if store is None else store)
+        self._store: Any = PrefixStore(f"seismograd/{name}", own_connection() if store is None else store)
         self._sent = 0
         self._taken: dict[int, int] = {}
         self._asked = 0
@@ -92,8 +92,8 @@ class Channel:
         self._store = None
 
 
-def _own_connection() -> Any:
-    """Another connection to the store at which the ranks have met."""
+def own_connection() -> Any:
+    """Another connection to the store at which the ranks have met, with a limit of time where torch keeps to it."""
     store = _get_default_store()
     inner = store
     while isinstance(inner, PrefixStore):

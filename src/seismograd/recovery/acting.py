@@ -58,9 +58,31 @@ def norm_of(optimizer: Optimizer) -> float:
     return norm if scale is None else norm / float(scale)
 
 
-def clip(optimizer: Optimizer, limit: float) -> float:
-    """Scales its gradients down to `limit`; what their norm is now."""
-    norm = norm_of(optimizer)
+def squares_of(optimizer: Optimizer, world: int) -> float:
+    """What one of `world` ranks has of the square of the whole model's norm: shards add up, replicas count once."""
+    by_share: dict[float, list[Tensor]] = {}
+    for parameter in _parameters(optimizer):
+        by_share.setdefault(_share(parameter, world), []).append(parameter)
+    scale = float(getattr(optimizer, "grad_scale", None) or 1.0)
+    total = 0.0
+    for share, parameters in by_share.items():
+        norm = gradient_norm(parameters) / scale
+        total += share * norm * norm
+    return total
+
+
+def _share(parameter: Tensor, world: int) -> float:
+    """Of a parameter that some ranks hold parts of, and others the same parts again."""
+    parts = 1
+    mesh = getattr(parameter, "device_mesh", None)
+    for at, placement in enumerate(getattr(parameter, "placements", ())):
+        if mesh is not None and placement.is_shard():
+            parts *= mesh.size(at)
+    return parts / world
+
+
+def clip(optimizer: Optimizer, norm: float, limit: float) -> float:
+    """Scales its gradients, of this norm, down to `limit`; what their norm is now."""
     if norm <= limit:
         return norm
     with torch.no_grad():

@@ -209,6 +209,18 @@ def policy_of(given: Any) -> Policy:
     raise TypeError(f"{given!r} is no policy: give one of {', '.join(NAMED)}, an object of theirs, or a function")
 
 
+def told(policy: Policy) -> list[Any]:
+    """A policy as plain values, which another rank can make it of again."""
+    values = {part.name: getattr(policy, part.name) for part in fields(policy)}
+    return [policy.name, {name: os.fspath(v) if isinstance(v, os.PathLike) else v for name, v in values.items()}]
+
+
+def made_of(values: Sequence[Any]) -> Policy:
+    """A policy that another rank told of."""
+    name, settings = values
+    return type(NAMED[name])(**settings)
+
+
 class Plan:
     """Which ladder is for which finding. An id goes before a pattern, that before a class, that before a severity.
 

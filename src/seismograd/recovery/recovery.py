@@ -22,14 +22,16 @@ from seismograd.recovery.acting import (
     put_buffers_back,
     rates_of,
     schedulers_of,
+    squares_of,
 )
-from seismograd.recovery.agreement import Agreement
+from seismograd.recovery.agreement import Agreement, NoAgreementError
 from seismograd.recovery.course import Course, is_finite
-from seismograd.recovery.policies import Call, Clip, LowerLr, Plan, Policy, Rollback, Skip, policy_of
+from seismograd.recovery.policies import STRENGTH, Call, Clip, LowerLr, Plan, Policy, Rollback, Skip, policy_of, told
 from seismograd.recovery.progress import Climb
 from seismograd.recovery.state import Shelf, State, Trained
 from seismograd.recovery.telling import Due, Teller
 from seismograd.recovery.trouble import TrainingStopped, Trouble, chain_of
+from seismograd.recovery.views import View, Views
 from seismograd.replay.recorder import Call as Recorded
 from seismograd.stats.tensors import all_finite, bad_counts, there
 
@@ -65,6 +67,9 @@ class Recovery:
         self._lowered: dict[int, float] = {}  # by how much, for each optimizer
         self._agreement: Agreement | None = None
         self._alone: bool | None = None
+        self._world = 1
+        self._over = False
+        """Whether the ranks cannot decide together any more: one that went on by itself would part from the others."""
         self._watched: Watched | None = None
         self._calls: Callable[[], Sequence[Recorded]] = tuple
 
@@ -163,9 +168,20 @@ class Recovery:
     # -- at an update ------------------------------------------------------------------------------------------------
 
     def keep_state(self, step: int) -> None:
-        """The optimizer is about to step: a state is kept, if it is time for one and all is well."""
+        """The optimizer is about to step: a state is kept, if it is time for one and all is well.
+
+        On several ranks it is kept where they decide, on all of them or on none.
+        """
+        if self._is_alone() and self._may_keep(step):
+            self._keep(step)
+
+    def _may_keep(self, step: int) -> bool:
         shelf = self._shelf
-        if shelf is None or self._due or self._course.onset is not None or not shelf.is_due(step):
+        return shelf is not None and not self._due and self._course.onset is None and shelf.is_due(step)
+
+    def _keep(self, step: int) -> None:
+        shelf = self._shelf
+        if shelf is None:
             return
         self._search_schedulers()
         trained = Trained(self._models.values(), self._optimizers, self._schedulers, self._scalers)
@@ -197,12 +213,13 @@ class Recovery:
             self.give_back()
         self._held.clear()  # a step that ended in an error left them, and their gradients are of long ago
         self._decided = None
+        if self._over:
+            self._due.clear()
+            return
         due = self._due.pop(owner, None) or self._due.pop(None, None)
         if due is not None and due.climb.escalates(step):
             self._teller.escalated(due)
-        if self._alone is None:
-            self._alone = not Agreement.is_needed()
-        if not self._alone:
+        if not self._is_alone():
             due = self._agreed(due, step)
         if due is not None:
             due.trouble = replace(due.trouble, optimizer=optimizer)
@@ -248,6 +265,8 @@ class Recovery:
         self._due.clear()
         self._schedulers.clear()
         self._scalers.clear()
+        if self._agreement is not None:
+            self._agreement.leave()
         self._watched, self._calls, self._agreement = None, tuple, None
         self._decided = self._rolled_back = None
         if self._shelf is not None:
@@ -256,16 +275,17 @@ class Recovery:
     # -- the policies ------------------------------------------------------------------------------------------------
 
     def _perform(self, due: Due, optimizer: Optimizer, step: int) -> None:
-        policy: Policy | None = due.climb.policy
-        rests = isinstance(policy, LowerLr) and due.climb.rests(step)
-        if rests:
-            policy = Skip()
-        if isinstance(policy, Call):
-            policy = self._asked(policy, due.trouble)
-        if policy is None:
+        views = self._views(due, optimizer, step)
+        policy = None if views is None else views.policy
+        if views is None:
             return
-        spares = isinstance(policy, Rollback) and (due.trouble.suspected or (due.is_fresh and self._is_sound()))
-        due.climb.act(step, suspected=due.trouble.suspected, protects=rests or spares or policy.name == "continue")
+        if policy is None:
+            if isinstance(due.climb.policy, Call) and due.trouble.ids:
+                self._teller.asked(due.trouble, _name_of(due.climb.policy))
+            return
+        rests = isinstance(due.climb.policy, LowerLr) and policy.name == "skip"
+        spares = isinstance(policy, Rollback) and views.spares
+        due.climb.act(step, suspected=views.suspected, protects=rests or spares or policy.name == "continue")
         if policy.name not in ("continue", "stop"):
             due.kept = self._teller.kept(due)
         if policy.name == "continue":
@@ -275,17 +295,42 @@ class Recovery:
             why = ", ".join(due.trouble.ids) or "another rank found something"
             raise TrainingStopped(f"seismograd: stopped at step {step}, before its update: {why}")
         elif isinstance(policy, Clip):
-            self._clip(policy, due, optimizer, step)
+            self._clip(policy, due, optimizer, step, views)
         elif isinstance(policy, LowerLr):
-            self._lower(policy, due, optimizer, step)
+            self._lower(policy, due, optimizer, step, views)
         elif spares:
             self._hold(optimizer, step)
             text = "the training went back to before this step, of which nothing had reached the weights"
             self._teller.done("rollback", due, step, text, after={"step": step, "loss": self._course.loss})
         elif isinstance(policy, Rollback):
-            self._roll_back(policy, due, optimizer, step)
+            self._roll_back(policy, due, optimizer, step, views)
         else:
             self._skip(due, optimizer, step)
+
+    def _views(self, due: Due, optimizer: Optimizer, step: int) -> Views | None:
+        """What this rank knows of what is to be done, and the others; `None` where they cannot be asked."""
+        policy: Policy | None = due.climb.policy
+        if isinstance(policy, LowerLr) and due.climb.rests(step):
+            policy = Skip()
+        if isinstance(policy, Call):
+            policy = self._asked(policy, due.trouble)
+        norm, shelf = norm_of(optimizer), self._shelf
+        trouble, goes_back = due.trouble, isinstance(policy, Rollback) or isinstance(due.climb.policy, Call)
+        looks = goes_back and not trouble.suspected and (due.is_fresh or not trouble.ids)
+        mine = View(
+            policy=None if policy is None else told(policy),
+            knows=bool(trouble.ids),
+            suspected=trouble.suspected,
+            fresh=due.is_fresh,
+            sound=not looks or self._is_sound(),
+            finite=trouble.is_finite and math.isfinite(norm),
+            squares=norm * norm if self._is_alone() else squares_of(optimizer, self._world),
+            norm=norm,
+            usual=self._course.usual_norm(due.owner or 0),
+            states=[] if shelf is None else [state.step for state in shelf.states],
+        )
+        everyone = self._shared("view", mine.told())
+        return None if everyone is None else Views(everyone)
 
     def _skip(self, due: Due, optimizer: Optimizer, step: int, why: str = "") -> None:
         self._hold(optimizer, step)
@@ -307,41 +352,41 @@ class Recovery:
         if id(optimizer) not in self._held:
             self._held[id(optimizer)] = HeldBack(optimizer, in_closure=self._in_closure)
 
-    def _clip(self, policy: Clip, due: Due, optimizer: Optimizer, step: int) -> None:
-        norm, limit = norm_of(optimizer), policy.norm
-        if limit is None and (usual := self._course.usual_norm(due.owner or 0)) is not None:
+    def _clip(self, policy: Clip, due: Due, optimizer: Optimizer, step: int, views: Views) -> None:
+        norm, limit = views.norm, policy.norm
+        if limit is None and (usual := views.usual_norm) is not None:
             limit = 2.0 * usual
         if limit is None or not math.isfinite(norm):
             self._skip(due, optimizer, step)
             return
-        now = clip(optimizer, limit)
+        now = clip(optimizer, norm, limit)
         text = f"the gradient was clipped from {number(norm)} to {number(now)}"
         if now == norm:
             text = f"the gradient, clipped to {number(norm)} by the loop itself, was left as it is"
         self._teller.done(policy.name, due, step, text, before={"clipped_from": norm}, after={"gradient_norm": now})
 
-    def _lower(self, policy: LowerLr, due: Due, optimizer: Optimizer, step: int) -> None:
+    def _lower(self, policy: LowerLr, due: Due, optimizer: Optimizer, step: int, views: Views) -> None:
         self._search_schedulers()
         rates = rates_of([optimizer])
         lower_rates([optimizer], self._schedulers, policy.factor)
         self._lowered[id(optimizer)] = self._lowered.get(id(optimizer), 1.0) * policy.factor
         now = rates_of([optimizer])
         text = f"the learning rate was lowered from {number(max(rates))} to {number(max(now))}"
-        if not due.trouble.is_finite or not math.isfinite(norm_of(optimizer)):
+        if not views.is_finite:
             self._hold(optimizer, step)
             text += ", and the update was skipped"
         self._teller.done(policy.name, due, step, text, before={"lr": rates}, after={"lr": now})
 
-    def _roll_back(self, policy: Rollback, due: Due, optimizer: Optimizer, step: int) -> None:
+    def _roll_back(self, policy: Rollback, due: Due, optimizer: Optimizer, step: int, views: Views) -> None:
         shelf, onset = self._shelf, step if self._course.onset is None else self._course.onset
-        state = shelf.good(onset) if shelf is not None else None
+        state = shelf.good(onset, views.states) if shelf is not None else None
         if shelf is None or state is None:
             self._skip(due, optimizer, step, ", since no state is kept to go back to")
             return
         again = state is self._rolled_back
         if again:
             shelf.drop(state)
-            state = shelf.good(onset) or state
+            state = shelf.good(onset, views.states) or state
         optimizers = self._optimizers or [optimizer]
         before = rates_of(optimizers)
         try:
@@ -379,7 +424,7 @@ class Recovery:
 
     def _asked(self, policy: Call, trouble: Trouble) -> Policy | None:
         """What the user's function wants to be done."""
-        name = getattr(policy.function, "__name__", type(policy.function).__name__)
+        name = _name_of(policy)
         try:
             answer = policy.function(trouble)
             chosen = None if answer is None else policy_of(answer)
@@ -388,33 +433,59 @@ class Recovery:
         except Exception as error:
             self._fail(f"the recovery by {name}", error)
             return None
-        if chosen is None:
-            self._teller.asked(trouble, name)
         return chosen
 
     # -- several ranks -----------------------------------------------------------------------------------------------
 
-    def _agreed(self, due: Due | None, step: int) -> Due | None:
-        """What all ranks do: what the one does that has to do most."""
+    def _is_alone(self) -> bool:
+        if self._alone is None:
+            self._alone = not Agreement.is_needed()
+        return self._alone
+
+    def _shared(self, what: str, mine: Any) -> list[Any] | None:
+        """What every rank tells at this point. If that cannot be known any more, the recovery is over, on all ranks."""
+        if self._is_alone():
+            return [mine]
         if self._agreement is None:
             self._agreement = Agreement()
-        mine = (due.climb.policy.name, self._climbs.index(due.climb), due.climb.rung) if due is not None else None
         try:
-            result, onset = self._agreement.on(mine, step if self._course.onset is None else self._course.onset)
-        except Exception as error:
-            self._alone = True
+            everyone = self._agreement.share([what, mine])
+            if any(each != what for each, _ in everyone):
+                raise NoAgreementError("the ranks are at different points of their steps")
+        except NoAgreementError as error:
+            self._over = True
             self._fail("the agreement of the ranks", error)
-            return due
-        if result is None or result == mine:
-            return due
-        self._course.onset = onset
-        climb = self._climbs[result[1]]
-        climb.rung = result[2]
-        return (
-            Due(climb, due.trouble, due.reading, due.owner, due.is_fresh)
-            if due is not None
-            else Due(climb, Trouble(step), None)
-        )
+            return None
+        self._world = len(everyone)
+        return [told for _, told in everyone]
+
+    def _agreed(self, due: Due | None, step: int) -> Due | None:
+        """What all ranks do: what the one does that has to do most."""
+        mine = None if due is None else [due.climb.policy.name, self._climbs.index(due.climb), due.climb.rung]
+        onset = self._course.onset
+        keeps = due is None and self._may_keep(step)
+        everyone = self._shared("wish", [mine, step if onset is None else onset, keeps, self._scaler_skips])
+        if everyone is None:
+            return None
+        wishes, onsets, kept, skips = (list(each) for each in zip(*everyone, strict=True))
+        wishes = [wish for wish in wishes if wish is not None]
+        if not wishes:
+            if all(kept):
+                self._keep(step)
+            return None
+        self._scaler_skips = any(skips)
+        name, ladder, rung = max(wishes, key=lambda wish: (STRENGTH.index(wish[0]), *wish[1:]))
+        self._course.onset = min(onsets)
+        climb = self._climbs[ladder]
+        climb.rung = rung
+        if due is None:
+            return Due(climb, Trouble(step), None)
+        return due if mine == [name, ladder, rung] else replace(due, climb=climb)
+
+
+def _name_of(policy: Call) -> str:
+    """What the user's function is called."""
+    return getattr(policy.function, "__name__", type(policy.function).__name__)
 
 
 def _shelf_for(plan: Plan) -> Shelf | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -135,12 +135,14 @@ class Shelf:
         if len(self.states) > self.keep:
             self.states.pop(0).forget()
 
-    def good(self, onset: int) -> State | None:
-        """The newest state that was followed by `settle` good steps, before it went wrong at step `onset`."""
-        for state in reversed(self.states):
+    def good(self, onset: int, among: Container[int]) -> State | None:
+        """The newest state that was followed by `settle` good steps, before it went wrong at step `onset`; `among`
+        those of some steps."""
+        there = [state for state in self.states if state.step in among]
+        for state in reversed(there):
             if state.step <= onset - self.settle:
                 return state
-        return self.states[0] if self.states else None
+        return there[0] if there else None
 
     def drop_after(self, state: State) -> None:
         """What came after it has turned out bad."""

@@ -107,14 +107,17 @@ class _Finder(MetaPathFinder):
 class Exits:
     """Hears of the ways out of a process that pass by the end of the script: signals and `os._exit`."""
 
-    def __init__(self, leaving: Callable[[int, str | None], None]) -> None:
-        """`leaving` is told the exit code and, if there is one, the signal's name."""
+    def __init__(self, leaving: Callable[[int, str | None], bool]) -> None:
+        """`leaving` is told the exit code and, if there is one, the signal's name; whether the way is free, or the
+        verdict is just being made, after which `leave` is called."""
         self._leaving = leaving
         self._pid = os.getpid()
         self._undo: list[Callable[[], None]] = []
         self._caught: set[int] = set()
         self._began: float | None = None
         """When the first signal came to our handler."""
+        self._pending: int | None = None
+        """The signal that came while the verdict was being made."""
         self._wakeup: tuple[int, int] | None = None
         endings.supervised = True
         self._install()
@@ -227,14 +230,15 @@ class Exits:
         now = time.monotonic()
         if self._began is not None and now < self._began + _AT_ONCE:
             return
-        self._began = now
-        self._tell(128 + number, signal.Signals(number).name)
+        is_first, self._began = self._began is None, now
+        if not self._tell(128 + number, signal.Signals(number).name) and is_first:
+            self._pending = number
+            return
         self._real_signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
-    def _tell(self, code: int, name: str | None) -> None:
-        if os.getpid() == self._pid:
-            self._leaving(code, name)
+    def _tell(self, code: int, name: str | None) -> bool:
+        return os.getpid() != self._pid or self._leaving(code, name)
 
     def leave(self) -> None:
         """Puts everything back."""
@@ -254,3 +258,5 @@ class Exits:
                     signal.signal(number, signal.SIG_DFL)
             except ValueError:  # not on the main thread: the process ends, or the child has no use for it
                 pass
+        if self._pending is not None and os.getpid() == self._pid:
+            os.kill(os.getpid(), self._pending)

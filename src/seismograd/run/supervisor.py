@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from seismograd.config import Config
 from seismograd.masking import without_secrets
 from seismograd.places import INSTALLED
-from seismograd.records import DebugLevel, Finding, Reading, Severity, rank
+from seismograd.records import DebugLevel, Finding, Reading, Severity, rank, world_size
 from seismograd.run import script as scripts
 from seismograd.run.frames import ShortTracebacks
 from seismograd.run.process import Exits, own_stderr, when_imported
@@ -81,11 +81,13 @@ class Supervisor:
         self._pid = os.getpid()
         self._scout: Scout | None = None
         self._display: Display | None = None
-        self._wants_stop = self._done = False
+        self._wants_stop = self._done = self._said = False
         self._watched: list[TrainingDebugger] = []
         self._broken: set[str] = set()
         self._speaks = rank() == 0  # of several ranks only the first, but for findings that it will not tell
         self._exits = Exits(self._left_by)
+        if world_size() > 1:  # they wait for each other in native code, from their first meeting on
+            self._exits.insist()
         self._tracebacks = ShortTracebacks()
         self._forget_import = when_imported("torch", self._torch_came)
 
@@ -218,8 +220,13 @@ class Supervisor:
         code = self._finish(ending.code, ending.error)
         _exit(Ending(code, ending.error) if code != ending.code else ending)
 
-    def _left_by(self, code: int, name: str | None) -> None:
+    def _left_by(self, code: int, name: str | None) -> bool:
+        """By a signal or `os._exit`: a launcher ends the ranks that are left when one of them has failed, and they may
+        have begun to say so."""
+        if self._done and not self._said:
+            return False
         self._finish(code, name)
+        return True
 
     def _finish(self, code: int, cause: BaseException | str | None) -> int:
         """Closes the watch, writes the report, says the verdict, once; returns the exit code."""
@@ -240,6 +247,7 @@ class Supervisor:
         except Exception as error:
             self._failed("the verdict", error)
         finally:
+            self._said = True
             self._exits.leave()
         return code
 
@@ -281,7 +289,6 @@ class Supervisor:
         recorder = debugger.recorder
         if not self._speaks or recorder is None or recorder.trouble is not None or not recorder.written:
             return report
-        from seismograd.records import world_size
 
         if (world := world_size()) < 2:
             return report

@@ -36,11 +36,9 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 watches = what != "alone" or rank == 0
 watch = sg.watch(model, optimizer, recovery=RECOVERY, sinks=[], store=False) if watches else None
 if what == "alone":
-    from datetime import timedelta
-
     from seismograd.recovery import agreement
 
-    agreement.FIRST = timedelta(seconds=3)
+    agreement.FIRST = 3.0
 torch.manual_seed(rank)
 stopped = None
 try:

@@ -23,6 +23,7 @@ from seismograd.onlookers.weights.idle import Idle
 from seismograd.places import chain
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Roster, Watched
+from seismograd.stats.tensors import dense, there
 
 _MOST_SUSPECTS = 64
 _SLICE = 64
@@ -189,6 +190,8 @@ class Membership(Onlooker):
             tensor = reference()
             if tensor is None:
                 del self._samples[name]
+                continue
+            if not there(tensor):  # its shards have been gathered, and are let go again
                 continue
             now = _sample(tensor)
             if now.shape == before.shape and now.dtype == before.dtype:
@@ -387,7 +390,8 @@ class Membership(Onlooker):
         known = self._samples.get(name)
         if (known is None or known[0]() is not tensor) and (known is not None or len(self._samples) < _MOST_SUSPECTS):
             with suppress(TypeError, RuntimeError):
-                self._samples[name] = (weakref.ref(tensor), _sample(tensor))
+                if there(tensor):
+                    self._samples[name] = (weakref.ref(tensor), _sample(tensor))
 
     def _is_outside(self, root: str) -> bool:
         """Whether a whole model gets gradients, and no optimizer holds any of it."""
@@ -657,7 +661,7 @@ def _sum_of_bits(weight: Tensor) -> Tensor:
 
 
 def _sample(tensor: Tensor) -> Tensor:
-    return tensor.detach().reshape(-1)[:_SLICE].clone()
+    return dense(tensor).reshape(-1)[:_SLICE].clone()
 
 
 def _lies_in_memory(tensor: Tensor) -> bool:
