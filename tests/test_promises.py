@@ -389,6 +389,7 @@ def test_a_broken_sink_is_dropped_and_the_rest_goes_on(name: str, method: str, m
     assert len(_numeric(memory)) == SHORT
     if method != "close":  # the report was made before
         _assert_told_once(said, report, f"sink {name}")
+        assert "the verdict has everything" in str(report["findings"])
 
 
 def test_all_of_it_broken_at_once_never_reaches_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:

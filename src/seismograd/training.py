@@ -708,16 +708,16 @@ class TrainingDebugger:
 
     def _drop(self, sink: Sink, error: Exception) -> None:
         self._sinks = [kept for kept in self._sinks if kept is not sink]
-        self._failed(f"sink {type(sink).__name__}", error)
+        self._failed(f"sink {type(sink).__name__}", error, "It gets nothing from here on; the verdict has everything.")
 
-    def _failed(self, part: str, error: Exception) -> None:
+    def _failed(self, part: str, error: Exception, *advice: str) -> None:
         """Something of ours broke: said once, recorded, and never passed on to the training loop."""
         if self.strict or (self.passes_on is not None and self.passes_on(error)):
             raise error
         if part in self._broken:
             return
         self._broken.add(part)
-        self._blind(part, f"{type(error).__name__}: {error}")
+        self._blind(part, f"{type(error).__name__}: {error}", *advice)
         text = f"seismograd: {part} failed, training goes on without it ({type(error).__name__}: {error})"
         self._say(text)
 
@@ -737,7 +737,7 @@ class TrainingDebugger:
     def _note_capture(self, message: str) -> None:
         self.note("capture", message)
 
-    def _blind(self, part: str, why: str) -> None:
+    def _blind(self, part: str, why: str, *advice: str) -> None:
         """Records that something could not be read from here on."""
         self.note("blind_probe", f"{part}: {why}", "warning")
         if "blind-probe" in self._ignored:
@@ -751,7 +751,7 @@ class TrainingDebugger:
                 where=Where(),
                 message=f"{part}: {why}",
                 evidence={"part": part, "series": part},
-                recommendations=("What it would have shown is missing from this run's verdict.",),
+                recommendations=advice or ("What it would have shown is missing from this run's verdict.",),
             )
         )
 
