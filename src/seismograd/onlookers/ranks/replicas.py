@@ -194,10 +194,10 @@ class Replicas(Onlooker):
         sequence = _sequence()
         if sequence is not None:
             state["collectives"] = sequence
+        if any(getattr(getattr(ddp, "_join_config", None), "enable", False) for ddp in wrapping.ddps):
+            state["joins"] = True
         fed = self._feeding.take()
         if fed is not None:
-            ddp = wrapping.ddp
-            fed["joins"] = bool(ddp is not None and getattr(getattr(ddp, "_join_config", None), "enable", False))
             state["fed"] = fed
         return state
 

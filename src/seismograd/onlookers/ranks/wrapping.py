@@ -49,9 +49,11 @@ class Wrapping:
     @property
     def ddp(self) -> DistributedDataParallel | None:
         """The wrapper; of several, as a GAN has them, the first."""
-        return next(iter(self._wrappers()), None)
+        return next(iter(self.ddps), None)
 
-    def _wrappers(self) -> list[DistributedDataParallel]:
+    @property
+    def ddps(self) -> list[DistributedDataParallel]:
+        """All wrappers that were met."""
         return [ddp for each in self._ddps if (ddp := each()) is not None]
 
     def met(self, module: nn.Module) -> None:
@@ -97,14 +99,14 @@ class Wrapping:
         tensors = [parameter for parameter in roster.parameters if hasattr(parameter, "placements")]
         ddp, self.group = self.ddp, ""
         if ddp is not None:
-            told = {self._of_wrapper(each, world) for each in self._wrappers()}
+            told = {self._of_wrapper(each, world) for each in self.ddps}
             self.kind, self.group = told.pop() if len(told) == 1 else ("mixed", "")
         elif sharded:
             self.kind = "fsdp" if all(_shares_data(each, world) for each in tensors) else "mixed"
         else:
             self.kind = "mixed" if tensors else "replicas"
         flat = "FullyShardedDataParallel" in kinds  # its parameters are plain tensors, and yet shards
-        wrappers = self._wrappers()
+        wrappers = self.ddps
         ignored = {name for each in wrappers for name in getattr(each, "parameters_to_ignore", ()) or ()}
         kept_alike = {id(parameter) for each in wrappers for parameter in each.module.parameters()}
         self.replicated, self.shares = [], {}
