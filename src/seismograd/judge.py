@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from seismograd.protocols import Checker, Detector
-from seismograd.records import Finding, Reading
+from seismograd.records import Finding, Reading, Severity
 
 Failure = Callable[[str, Exception], None]
 
@@ -202,6 +202,8 @@ class Judge:
             return spread_over_ranks(cause, effect)
         if cause.id not in self._follows.get(effect.id, ()):
             return False
+        if cause.severity is Severity.INFO and effect.severity is Severity.CRITICAL:
+            return False  # what a healthy run may show, too, is no reason why one is lost
         if effect.id not in self._follows.get(cause.id, ()):
             return True
         if cause.step != effect.step:

@@ -148,6 +148,17 @@ def test_signs_are_told_only_where_ranks_differ():
     }
 
 
+def test_two_branches_of_as_many_parameters_are_told_apart():
+    told = {
+        0: note(0, graded=4, ungraded=["spare", "q.weight", "q.bias"]),
+        1: note(0, graded=4, ungraded=["spare", "p.weight", "p.bias"]),
+    }
+    assert merged(2, told)[0].facts["ranks"]["signs"] == {
+        "graded_otherwise": [1],
+        "ungraded": {0: ["q.weight", "q.bias"], 1: ["p.weight", "p.bias"]},
+    }
+
+
 def detail(step: int, parameters: list[float], norms: list[float], **more: Any) -> dict[str, Any]:
     told = {
         "step": step,

@@ -48,6 +48,17 @@ def test_both_wrappers_of_a_gan_hold_what_is_to_be_alike(four):
     assert len(found.names) == 4
 
 
+def test_ddps_error_is_read_by_number(four):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    model[0].requires_grad_(False)
+    found = wrapping(model=DistributedDataParallel(model))
+    error = "... \nParameter indices which did not receive grad for rank 1: 1 2\n In addition, ..."
+    assert found.without_gradient(error) == (["1.bias", "2.weight"], 0)
+    model[2] = nn.Linear(2, 2)
+    assert found.without_gradient(error) == (["1.bias"], 1)
+    assert found.without_gradient("Expected to have finished reduction") == ([], 0)
+
+
 def test_what_no_wrapper_holds_may_be_each_ranks_own(four):
     found = wrapping(dense=DistributedDataParallel(nn.Linear(2, 2)), table=nn.Embedding(8, 2))
     assert found.kind == "ddp"

@@ -367,12 +367,13 @@ def _signs(notes: Mapping[int, Note]) -> dict[str, Any]:
         told = {rank: note[key] for rank, note in sorted(notes.items()) if note.get(key) is not None}
         if told and (len({repr(value) for value in told.values()}) > 1 or len(told) < len(notes)):
             signs[sign] = _bounded(told)
-    graded = Counter(note.get("graded") for note in notes.values())
-    if len(graded) > 1:
-        usual = graded.most_common(1)[0][0]
-        others = [rank for rank, note in sorted(notes.items()) if note.get("graded") != usual]
-        signs["graded_otherwise"] = others[:LISTED]
-        if ungraded := {rank: note["ungraded"] for rank, note in sorted(notes.items()) if note.get("ungraded")}:
+    graded = {rank: (note.get("graded"), *(note.get("ungraded") or ())) for rank, note in sorted(notes.items())}
+    if len(kinds := Counter(graded.values())) > 1:
+        usual = kinds.most_common(1)[0][0]
+        signs["graded_otherwise"] = [rank for rank, told in graded.items() if told != usual][:LISTED]
+        everywhere = set.intersection(*(set(names) for _, *names in graded.values()))
+        ungraded = {rank: [name for name in names if name not in everywhere] for rank, (_, *names) in graded.items()}
+        if ungraded := {rank: names for rank, names in ungraded.items() if names}:
             signs["ungraded"] = _bounded(ungraded)
     return signs
 

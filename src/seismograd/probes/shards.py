@@ -1,4 +1,4 @@
-"""The shards of FSDP2 (`fully_shard`): what a model and its optimizer hold, and the gathered copies that a pass works with."""
+"""The shards of FSDP2 (`fully_shard`), and the gathered copies that a pass works with."""
 
 from __future__ import annotations
 

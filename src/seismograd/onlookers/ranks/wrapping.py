@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 import zlib
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from seismograd.probes.watched import Roster, Watched
 from seismograd.stats.tensors import there
 
+_NUMBERS = re.compile(r"Parameter indices which did not receive grad for rank \d+:((?: \d+)+)")
 _SHARDED = ("FSDP", "FullyShardedDataParallel")
 _LOCAL = ("localsgd", "local_sgd")
 
@@ -128,6 +130,20 @@ class Wrapping:
         self.names = [roster.names[place] for place in self.replicated]
         self.buffers = {} if flat or self.kind == "mixed" else dict(self._constant_buffers())
         self.buffer_names = list(self.buffers)
+
+    def without_gradient(self, error: str) -> tuple[list[str], int]:
+        """The names of the parameters that DDP's error has by number, and how many of them the model no longer has.
+
+        Their gradients do not tell: most loops have cleared all of them by now.
+        """
+        ddp, numbers = self.ddp, _NUMBERS.search(error)
+        if ddp is None or numbers is None:
+            return [], 0
+        names = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
+        known = [each for each in getattr(ddp, "_module_parameters", ()) if each.requires_grad]
+        asked = [int(number) for number in numbers[1].split()]
+        found = [names.get(id(known[at])) for at in asked if at < len(known)]
+        return [name for name in found if name is not None], found.count(None)
 
     def release(self) -> None:
         """Lets go of everything but the names."""
