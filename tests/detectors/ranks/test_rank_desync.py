@@ -10,6 +10,7 @@ from seismograd.detectors.loop.unused_parameter import UnusedParameter
 from seismograd.detectors.ranks.rank_desync import RankDesync
 from seismograd.judge import Judge
 from seismograd.records import Finding, Severity
+from seismograd.reports.ranks import merged
 
 
 def only(ranks, readings):
@@ -143,6 +144,8 @@ def test_a_remark_does_not_explain_it():
     stopped = replace(remark, severity=Severity.CRITICAL)
     assert not judge._explains(remark, parted)
     assert judge._explains(stopped, parted)
+    assert "because" not in merged([remark, replace(parted, rank=1), replace(remark, rank=1)])[0].evidence
+    assert merged([stopped, replace(parted, rank=1), replace(stopped, rank=1)])[1].evidence["because"] == remark.id
 
 
 def test_a_rank_that_does_not_clip(ranks):
