@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from seismograd.protocols import Checker, Detector
-from seismograd.records import Finding, Reading
+from seismograd.records import Finding, Reading, Severity
 
 Failure = Callable[[str, Exception], None]
 
@@ -202,6 +202,8 @@ class Judge:
             return spread_over_ranks(cause, effect)
         if cause.id not in self._follows.get(effect.id, ()):
             return False
+        if is_mere_remark(cause, effect):
+            return False
         if effect.id not in self._follows.get(cause.id, ()):
             return True
         if cause.step != effect.step:
@@ -223,6 +225,11 @@ def _same_run(cause: Finding, effect: Finding) -> bool:
         return False
     of_cause, of_effect = cause.evidence.get("series"), effect.evidence.get("series")
     return spreads(cause, effect) or of_cause is None or of_effect is None or of_cause == of_effect
+
+
+def is_mere_remark(cause: Finding, effect: Finding) -> bool:
+    """Whether it weighs too little to be the cause: what a healthy run may show, too, is no reason why one is lost."""
+    return cause.severity is Severity.INFO and effect.severity is Severity.CRITICAL
 
 
 def is_located(finding: Finding) -> bool:

@@ -148,6 +148,17 @@ def test_signs_are_told_only_where_ranks_differ():
     }
 
 
+def test_two_branches_of_as_many_parameters_are_told_apart():
+    told = {
+        0: note(0, graded=4, ungraded=["spare", "q.weight", "q.bias"]),
+        1: note(0, graded=4, ungraded=["spare", "p.weight", "p.bias"]),
+    }
+    assert merged(2, told)[0].facts["ranks"]["signs"] == {
+        "graded_otherwise": [1],
+        "ungraded": {0: ["q.weight", "q.bias"], 1: ["p.weight", "p.bias"]},
+    }
+
+
 def detail(step: int, parameters: list[float], norms: list[float], **more: Any) -> dict[str, Any]:
     told = {
         "step": step,
@@ -278,7 +289,7 @@ def test_what_ddp_searches_for():
 
 def fed(length: int | None, **sampler: Any) -> dict[str, Any]:
     told = {"seed": 0, "rank": 0, "replicas": 2, "shuffle": True, "epochs": [0]}
-    return {"fed": {"length": length, "joins": False, **({"sampler": {**told, **sampler}} if sampler else {})}}
+    return {"fed": {"length": length, **({"sampler": {**told, **sampler}} if sampler else {})}}
 
 
 def test_loaders_of_other_lengths():
@@ -286,6 +297,23 @@ def test_loaders_of_other_lengths():
     assert "loaders" not in merged(2, {0: note(0, **fed(9)), 1: note(0, **fed(None))})[0].facts["ranks"]
     told = merged(2, {0: note(0, **fed(9)), 1: note(0, **fed(10))})[0].facts["ranks"]
     assert told["loaders"] == {"lengths": {0: 9, 1: 10}, "join": False}
+
+
+def test_ranks_that_may_leave_early_are_not_compared():
+    """Inside `model.join()` the steps of those that left and came back have other numbers than the others'."""
+    joins = {"joins": True}
+    steps = [
+        {
+            0: note(step, parameters=step, **joins),
+            1: note(step, parameters=step - (step > 8), collectives=step, **joins),
+        }
+        for step in range(20)
+    ]
+    steps[0] = {0: note(0, **joins, **fed(10)), 1: note(0, **joins, **fed(9))}
+    told = [reading.facts["ranks"] for reading in merged(2, *steps)]
+    assert len(told) == 20
+    assert told[0]["loaders"]["join"]
+    assert not any(each.keys() & {"apart", "signs"} for each in told)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from seismograd.onlookers.ranks.wrapping import Wrapping
 from seismograd.probes.watched import Watched
+from seismograd.run.discovery import discover, leaves_of
 
 fully_shard = pytest.importorskip("torch.distributed.fsdp", reason="FSDP2").__dict__.get("fully_shard")
 fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
@@ -21,6 +22,14 @@ fake = pytest.importorskip("torch.testing._internal.distributed.fake_pg")
 def four():
     """Four ranks, of which three are not there: collectives do nothing."""
     dist.init_process_group("fake", rank=0, world_size=4, store=fake.FakeStore())
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def alone():
+    """One rank, whose collectives are real."""
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     yield
     dist.destroy_process_group()
 
@@ -37,6 +46,17 @@ def test_both_wrappers_of_a_gan_hold_what_is_to_be_alike(four):
     found = wrapping(one=one, other=other)
     assert found.kind == "ddp"
     assert len(found.names) == 4
+
+
+def test_ddps_error_is_read_by_number(four):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    model[0].requires_grad_(False)
+    found = wrapping(model=DistributedDataParallel(model))
+    error = "... \nParameter indices which did not receive grad for rank 1: 1 2\n In addition, ..."
+    assert found.without_gradient(error) == (["1.bias", "2.weight"], 0)
+    model[2] = nn.Linear(2, 2)
+    assert found.without_gradient(error) == (["1.bias"], 1)
+    assert found.without_gradient("Expected to have finished reduction") == ([], 0)
 
 
 def test_what_no_wrapper_holds_may_be_each_ranks_own(four):
@@ -75,6 +95,25 @@ def test_shards_are_of_one_model_otherwise(four, shape):
     found = wrapping(model=model)
     assert found.kind == "fsdp"
     assert found.names == []
+
+
+@pytest.mark.skipif(fully_shard is None, reason="an older torch")
+def test_a_training_met_in_the_middle_of_a_pass_is_known_by_its_shards(alone):
+    """Then the gathered copies stand in the model and are the leaves; their memory is freed after the pass."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 3))
+    fully_shard(model[0])
+    fully_shard(model)
+    shards = list(model.parameters())
+    optimizer = torch.optim.SGD(shards, lr=0.1)
+    loss = model(torch.ones(2, 8)).sum()
+    assert any(not hasattr(parameter, "placements") for parameter in model.parameters())
+
+    found = discover(leaves_of([loss]))
+    assert (list(found.models.values()), found.optimizers, found.loose) == ([model], [optimizer], [])
+    assert {id(leaf) for leaf in leaves_of([loss])} <= {id(parameter) for parameter in found.parameters()}
+    roster = Watched(found.models, found.optimizers).roster
+    assert roster.names == ("0.weight", "0.bias", "1.weight", "1.bias")
+    assert all(one is other for one, other in zip(roster.parameters, shards, strict=True))
 
 
 def test_ranks_that_have_parted_are_let_be():

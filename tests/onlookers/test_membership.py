@@ -51,6 +51,14 @@ def sgd(*modules, **more):
     return torch.optim.SGD([p for module in modules for p in module.parameters()], lr=0.1, **more)
 
 
+def test_what_is_empty_here_is_another_ranks_shard():
+    model = Net()
+    model.spare.weight, model.spare.bias = nn.Parameter(torch.empty(0)), nn.Parameter(torch.empty(0))
+    *_, told = train(model, sgd(model))
+    assert (told["held"], told["reached"]) == (6, 6)
+    assert "unused" not in told
+
+
 def test_a_module_that_is_never_called():
     model = Net()
     *_, told = train(model, sgd(model))

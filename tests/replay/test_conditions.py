@@ -952,6 +952,25 @@ def test_a_sharded_model_is_not_run_again(watching):
         optimizer.step()
     notes = [str(finding.evidence.get("note")) for finding in run.watch.findings]
     assert any("sharded" in note for note in notes), notes
+    assert not any(finding.id == "blind-probe" for finding in run.watch.findings)
+
+
+@pytest.mark.usefixtures("one_rank")
+def test_a_model_that_is_split_over_ranks_is_not_run_again(watching):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    model = nn.Sequential(Scale(), Log(), nn.Linear(4, 4), nn.Linear(4, 1))
+    parallelize_module(model, init_device_mesh("cpu", (1,)), {"2": ColwiseParallel()})
+    optimizer = SGD(model.parameters(), lr=0.01, foreach=False)
+    run = watching(model, optimizer)
+    for x in (GOOD, BAD):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    notes = [str(finding.evidence.get("note")) for finding in run.watch.findings]
+    assert any("split over ranks" in note for note in notes), notes
+    assert not any(finding.id == "blind-probe" for finding in run.watch.findings)
 
 
 def test_too_little_memory_for_a_second_run(watching):

@@ -71,6 +71,8 @@ class Merger:
         self._asked_already: set[str] = set()
         self._last_kind = "mixed"
         self._last_apart: dict[str, Any] = {}
+        self._joins = False
+        """Whether ranks may leave early (`model.join()`): their steps then have other numbers from there on."""
 
     def add(self, rank: int, note: Note) -> None:
         """A rank tells of a step."""
@@ -139,16 +141,10 @@ class Merger:
         if own:
             facts["own"] = own
         self._groups = {rank: f"{note.get('group', '')}" for rank, note in notes.items()}
+        self._joins = self._joins or any(note.get("joins") for note in notes.values())
         if facts["kind"] not in ("alone", "mixed"):
-            if apart := self._apart(step, notes):
-                facts["apart"] = apart
-            if signs := _signs(notes):
-                facts["signs"] = signs
-            if detail := self._detail():
-                signs_more = detail.pop("signs", {})
-                facts["detail"] = detail
-                if signs_more:
-                    facts["signs"] = {**facts.get("signs", {}), **signs_more}
+            if not self._joins:
+                facts.update(self._compared(step, notes))
             if self._is_one_model(facts["kind"]):
                 facts.update(self._feeding())
                 facts.update(self._alike(notes))
@@ -162,6 +158,19 @@ class Merger:
             steps = min(each["steps"] for each in searched)
             facts["unused"] = {"find_unused": True, "never": [], "at_times": list(names)[:LISTED], "steps": steps}
         return Reading(step, _scalars(notes, facts), facts={"ranks": facts})
+
+    def _compared(self, step: int, notes: Mapping[int, Note]) -> dict[str, Any]:
+        """What is not alike, and what was seen that may explain it."""
+        told: dict[str, Any] = {}
+        if apart := self._apart(step, notes):
+            told["apart"] = apart
+        signs = _signs(notes)
+        if detail := self._detail():
+            signs |= detail.pop("signs", {})
+            told["detail"] = detail
+        if signs:
+            told["signs"] = signs
+        return told
 
     def _kind(self, notes: Mapping[int, Note]) -> str:
         kinds = {str(note.get("kind", "mixed")) for note in notes.values()}
@@ -264,7 +273,7 @@ class Merger:
         if None not in lengths.values() and len(set(lengths.values())) > 1:
             told["loaders"] = {
                 "lengths": _bounded(_extremes(lengths)),
-                "join": any(fed.get("joins") for fed in self._fed.values()),
+                "join": self._joins,
             }
         samplers = {rank: fed["sampler"] for rank, fed in sorted(self._fed.items()) if "sampler" in fed}
         if len(samplers) == self.world:
@@ -358,12 +367,13 @@ def _signs(notes: Mapping[int, Note]) -> dict[str, Any]:
         told = {rank: note[key] for rank, note in sorted(notes.items()) if note.get(key) is not None}
         if told and (len({repr(value) for value in told.values()}) > 1 or len(told) < len(notes)):
             signs[sign] = _bounded(told)
-    graded = Counter(note.get("graded") for note in notes.values())
-    if len(graded) > 1:
-        usual = graded.most_common(1)[0][0]
-        others = [rank for rank, note in sorted(notes.items()) if note.get("graded") != usual]
-        signs["graded_otherwise"] = others[:LISTED]
-        if ungraded := {rank: note["ungraded"] for rank, note in sorted(notes.items()) if note.get("ungraded")}:
+    graded = {rank: (note.get("graded"), *(note.get("ungraded") or ())) for rank, note in sorted(notes.items())}
+    if len(kinds := Counter(graded.values())) > 1:
+        usual = kinds.most_common(1)[0][0]
+        signs["graded_otherwise"] = [rank for rank, told in graded.items() if told != usual][:LISTED]
+        everywhere = set.intersection(*(set(names) for _, *names in graded.values()))
+        ungraded = {rank: [name for name in names if name not in everywhere] for rank, (_, *names) in graded.items()}
+        if ungraded := {rank: names for rank, names in ungraded.items() if names}:
             signs["ungraded"] = _bounded(ungraded)
     return signs
 

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.optim import Optimizer
 
+from seismograd.probes.shards import shards
+
 
 class Roster:
     """The floating-point parameters of models and optimizers at one time, each once, in the order of depth."""
@@ -29,8 +31,10 @@ class Roster:
         names: list[str] = []
         self._places: dict[int, int] = {}
         for prefix, model in models.items():
+            lasting = shards(model.modules())
             for module_name, module in model.named_modules():
-                for name, parameter in module.named_parameters(recurse=False):
+                for name, held in module.named_parameters(recurse=False):
+                    parameter = lasting.get(id(held), held)
                     self.incomplete |= isinstance(parameter, UninitializedTensorMixin)
                     if id(parameter) not in self._places and _own(parameter):
                         path = ".".join(part for part in (prefix, module_name, name) if part)

@@ -59,8 +59,14 @@ def only_minus_infinity(tensor: Tensor) -> bool:
 
 
 def bad_places(tensor: Tensor) -> tuple[float, int, tuple[tuple[int, ...], ...]]:
-    """The first bad value, how many there are, and the places of the first few in the tensor's own layout."""
+    """The first bad value, how many there are, and the places of the first few in the tensor's own layout.
+
+    Of a sharded one, those of the shard that is here: to look at all of it would take a collective.
+    """
     detached = tensor.detach()
+    local = getattr(detached, "_local_tensor", None)
+    if isinstance(local, Tensor):
+        detached = local
     if detached.layout != torch.strided:
         detached = detached.to_dense() if detached.layout != torch.sparse_coo else detached._values()
     bad = ~torch.isfinite(detached)

@@ -186,6 +186,8 @@ class SecondRuns:
                 raise CannotReplayError("the model is sharded (FSDP): running it again would need the other ranks")
             if kind == "SyncBatchNorm" and each.training and _ranks() > 1:
                 raise CannotReplayError("synchronised batch norm would need the other ranks to run again")
+            if any(hasattr(parameter, "placements") for parameter in each.parameters(recurse=False)):
+                raise CannotReplayError("the model is split over ranks: running it again would need the others")
         if isinstance(unwrapped(call.module), torch.jit.ScriptModule):
             raise CannotReplayError("a scripted module has no Python code that could be traced")
 

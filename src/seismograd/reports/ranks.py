@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from seismograd.judge import STATUSES, across_ranks, is_located, is_shared, launch_of, ranked, spreads
+from seismograd.judge import STATUSES, across_ranks, is_located, is_mere_remark, is_shared, launch_of, ranked, spreads
 from seismograd.records import Finding, Severity
 
 NAMED = 16
@@ -134,6 +134,8 @@ def _spreads(cause: Finding, effect: Finding) -> bool:
     Who is to blame for what happens between ranks is named by the first; why, that rank itself may know.
     """
     if cause.id == effect.id or launch_of(cause) != launch_of(effect) or is_shared(cause, effect):
+        return False
+    if is_mere_remark(cause, effect):
         return False
     if effect.id.startswith(_ACROSS):
         concerns = cause.id.startswith(_ACROSS) or effect.rank in ranks_of(cause)

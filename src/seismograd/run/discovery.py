@@ -13,6 +13,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from seismograd.probes.shards import gathered, shards
+
 _MOST_NODES = 5_000
 """So much of a graph is looked at, nearest to the loss first. A node that Python has seen is freed by recursion: with
 tens of thousands of them in a row the stack would not do."""
@@ -36,6 +38,7 @@ class Found:
     def parameters(self) -> Iterable[Tensor]:
         for model in self.models.values():
             yield from model.parameters()
+            yield from (copy for copy, _ in gathered(model.modules()))
         for optimizer in self.optimizers:
             yield from held_by(optimizer)
         yield from self.loose
@@ -79,13 +82,16 @@ def discover(leaves: Sequence[Tensor], optimizer: Optimizer | None = None) -> Fo
     if optimizer is not None:
         wanted |= {id(parameter) for parameter in held_by(optimizer)}
     modules, optimizers = _modules_and_optimizers(wanted)
+    lasting = shards(modules)
+    leaves = [lasting.get(id(leaf), leaf) for leaf in leaves]
+    wanted |= {id(leaf) for leaf in leaves}
     ours = [each for each in optimizers if any(id(parameter) in wanted for parameter in held_by(each))]
     if optimizer is not None and not any(each is optimizer for each in ours):
         ours.append(optimizer)
     held = {id(parameter) for each in ours for parameter in held_by(each)}
     parents = _parents(modules)
     models = _roots(modules, parents, wanted | held)
-    inside = {id(parameter) for model in models for parameter in model.parameters()}
+    inside = {id(lasting.get(id(held), held)) for model in models for held in model.parameters()}
     loose = [leaf for leaf in leaves if id(leaf) not in held and id(leaf) not in inside]
     if held or inside:  # next to these a bare tensor is an input: of a checkpoint, an attack, a gradient penalty
         loose = [leaf for leaf in loose if isinstance(leaf, nn.Parameter)]

@@ -98,3 +98,9 @@ def test_limits(lab):
     assert lab.run(UnshuffledData(batches=300), made) == []
     assert lab.run(UnshuffledData(labels=10_000), made) == []
     assert lab.run(UnshuffledData(within=0.0001), readings(in_order(10, 65, 16))) == []
+
+
+def test_a_discriminator_and_its_generator_take_turns(lab):
+    """Half real, half fake in one batch, all to pass for real in the other: by design, and of one step."""
+    discriminator, generator = readings([[1] * 32 + [0] * 32] * 40), readings([[1] * 32] * 40)
+    assert not lab.run(UnshuffledData(), [one for pair in zip(discriminator, generator, strict=True) for one in pair])

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from seismograd.detectors.loop.unused_parameter import UnusedParameter
 from seismograd.detectors.ranks.rank_desync import RankDesync
 from seismograd.judge import Judge
-from seismograd.records import Severity
+from seismograd.records import Finding, Severity
+from seismograd.reports.ranks import merged
 
 
 def only(ranks, readings):
@@ -124,6 +128,24 @@ def test_all_ranks_may_have_done_it(ranks, cause):
     assert finding.rank == 1
     if cause != "step-skipped":
         assert "Rank 0 and rank 1 have different parameters since step 12" in finding.message
+
+
+def test_each_rank_takes_a_branch_of_its_own(ranks):
+    signs = {"ungraded": {0: ["q.weight"], 1: ["p.weight"]}, "graded_otherwise": [1]}
+    finding = only(ranks, ranks.parted(gradients=True, signs=signs, detail=ranks.detail()))
+    assert finding.evidence["cause"] == "control-flow"
+    assert "`q.weight` had no gradient on rank 0, and `p.weight` had no gradient on rank 1" in finding.message
+
+
+def test_a_remark_does_not_explain_it():
+    judge = Judge([RankDesync(), UnusedParameter()])
+    remark = Finding("unused-parameter", Severity.INFO, 3, "2 parameters were never reached")
+    parted = Finding("rank-desync", Severity.CRITICAL, 9, "rank 1 has other parameters")
+    stopped = replace(remark, severity=Severity.CRITICAL)
+    assert not judge._explains(remark, parted)
+    assert judge._explains(stopped, parted)
+    assert "because" not in merged([remark, replace(parted, rank=1), replace(remark, rank=1)])[0].evidence
+    assert merged([stopped, replace(parted, rank=1), replace(stopped, rank=1)])[1].evidence["because"] == remark.id
 
 
 def test_a_rank_that_does_not_clip(ranks):

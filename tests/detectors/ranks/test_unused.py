@@ -18,6 +18,13 @@ def test_the_error_of_ddp():
     assert finding.evidence["parameters"] == 2
 
 
+def test_a_layer_that_was_replaced_after_the_wrapping():
+    facts = {"unused": [], "gone": 2, "message": "Expected ..."}
+    (finding,) = judge_all([Reading(3, facts={"ddp": facts})], [UnusedParameter()])
+    assert "2 parameters that are no longer in the model" in finding.message
+    assert "before it is wrapped" in finding.recommendations[0]
+
+
 def test_the_error_without_names():
     (finding,) = judge_all([Reading(3, facts={"ddp": {"message": "Expected ..."}})], [UnusedParameter()])
     assert "a parameter had no gradient" in finding.message

@@ -135,13 +135,14 @@ class _Order:
 
 
 class _Checker:
-    __slots__ = ("_detector", "_last", "_last_step", "_numbers", "_order", "_walk")
+    __slots__ = ("_detector", "_last", "_last_step", "_numbers", "_order", "_takes_turns", "_walk")
 
     def __init__(self, detector: UnshuffledData) -> None:
         self._detector = detector
         self._order = _Order()
         self._last: int | None = None
         self._last_step = -2
+        self._takes_turns = False
         self._numbers = Numbers()
         self._walk = _Walk()
 
@@ -157,6 +158,10 @@ class _Checker:
     def _of_labels(self, reading: Reading, step: Step) -> Finding | None:
         labels, limits = [label for label in step.labels if label >= 0], self._detector
         if len(labels) < 4 or step.rows != step.batch or not step.alone or step.places:
+            return None
+        if reading.step == self._last_step:
+            self._takes_turns = True  # another optimizer's batch of the same step, as in a GAN: real and fake by design
+        if self._takes_turns:
             return None
         before = self._last if reading.step == self._last_step + 1 else None
         self._last, self._last_step = labels[-1], reading.step

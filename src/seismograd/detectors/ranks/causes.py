@@ -104,7 +104,10 @@ def _control_flow(signs: Mapping[str, Any], world: int, _: set[str]) -> Cause | 
     if not every and not other:
         return None
     doer, blamed = _doers(list(by) if every else other, world)
-    if every:
+    if len(by) > 1 and not set.intersection(*(set(each) for each in by.values())):  # each its own branch
+        told = [f"{names(each)} had no gradient on rank {rank}" for rank, each in list(by.items())[:2]]
+        why, blamed = f"{', and '.join(told)}, while other ranks had one: the forward pass took another way", ()
+    elif every:
         why = f"{names(every)} had no gradient on {doer}, while other ranks had one: the forward pass took another way"
     else:
         why = f"other parameters had a gradient on {doer} than on the rest: the forward pass took another way"

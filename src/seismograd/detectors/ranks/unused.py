@@ -13,7 +13,7 @@ _FLAG = "`DistributedDataParallel(model, find_unused_parameters=True)`"
 def stops(detector: Detector, reading: Reading) -> Finding | None:
     """The error that it raises when a parameter had no gradient."""
     facts = reading.facts["ddp"]
-    unused = words(facts.get("unused"))
+    unused, gone = words(facts.get("unused")), count(facts.get("gone"))
     if not unused and not facts.get("message"):
         return None
     one = len(unused) == 1
@@ -23,6 +23,13 @@ def stops(detector: Detector, reading: Reading) -> Finding | None:
         f" that of every parameter on every rank: {'it has' if one or not unused else 'they have'} no part in the loss."
     )
     evidence = {"unused": unused[:LISTED], "parameters": max(len(unused), count(facts.get("count"))), "limit": 0}
+    if gone and not unused:
+        message = (
+            f"`DistributedDataParallel` stops the training: it waits for the gradients of {gone} parameters that are"
+            " no longer in the model. They were replaced after the model was wrapped, and what took their place is"
+            " unknown to it: nothing averages that."
+        )
+        evidence["parameters"] = gone
     if facts.get("message"):
         evidence["error"] = str(facts["message"])[:500]
     advice = [
@@ -30,6 +37,11 @@ def stops(detector: Detector, reading: Reading) -> Finding | None:
         " if not, delete the module, or `requires_grad_(False)` before the model is wrapped.",
         f"If it depends on the batch, {_FLAG}: it then looks through the graph at each step.",
     ]
+    if gone and not unused:
+        advice = [
+            "Make the model whole before it is wrapped: a new head, `model.fc = ...`, belongs before"
+            " `DistributedDataParallel(model)`; then make the optimizer from the wrapped model's parameters."
+        ]
     where = parameter(unused[0], "backward") if unused else Where(phase="backward")
     return found(detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=where)
 

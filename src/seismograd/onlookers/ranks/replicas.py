@@ -63,7 +63,7 @@ class Replicas(Onlooker):
         self._feeding = Feeding()
         self._steps = 0
         self._timed: Mapping[str, float] | None = None
-        self._inside = self._unsynced = False
+        self._inside = self._unsynced = self._stepped = False
         self._batch: int | None = None
         self._random: int | None = None
         self._drops = False
@@ -134,12 +134,14 @@ class Replicas(Onlooker):
         self._steps += 1
         self._versions = self._present_versions() if self._timed is not None and self._is_due(self._steps - 1) else None
 
+        self._stepped = True
+
     def restart(self) -> None:
         self._timed, self._versions = None, None
         self._forget()
 
     def _forget(self) -> None:
-        self._inside = False
+        self._inside = self._stepped = False
         self._batch = self._random = self._clipped = None
         self._busy = 0.0
 
@@ -183,6 +185,8 @@ class Replicas(Onlooker):
             state["inside"] = True
         if self._unsynced:
             state["unsynced"] = True
+        if not self._stepped:
+            state["skipped"] = True
         if self._clipped is not None:
             state["clipped"] = self._clipped
         if self._batch is not None:
@@ -194,10 +198,10 @@ class Replicas(Onlooker):
         sequence = _sequence()
         if sequence is not None:
             state["collectives"] = sequence
+        if any(getattr(getattr(ddp, "_join_config", None), "enable", False) for ddp in wrapping.ddps):
+            state["joins"] = True
         fed = self._feeding.take()
         if fed is not None:
-            ddp = wrapping.ddp
-            fed["joins"] = bool(ddp is not None and getattr(getattr(ddp, "_join_config", None), "enable", False))
             state["fed"] = fed
         return state
 
@@ -265,8 +269,8 @@ class Replicas(Onlooker):
         ddp, text = self.wrapping.ddp, str(error)
         if ddp is None or _UNUSED not in text:
             return None
-        unused = [name for name, p in ddp.module.named_parameters() if p.requires_grad and p.grad is None]
-        return {"unused": unused[:64], "message": text.partition("\n")[0][:300]}
+        unused, gone = self.wrapping.without_gradient(text)
+        return {"unused": unused[:64], "gone": gone, "message": text.partition("\n")[0][:300]}
 
     def close(self) -> None:
         self.wrapping.release()

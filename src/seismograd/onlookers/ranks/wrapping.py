@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 import zlib
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from seismograd.probes.watched import Roster, Watched
 from seismograd.stats.tensors import there
 
+_NUMBERS = re.compile(r"Parameter indices which did not receive grad for rank \d+:((?: \d+)+)")
 _SHARDED = ("FSDP", "FullyShardedDataParallel")
 _LOCAL = ("localsgd", "local_sgd")
 
@@ -49,9 +51,11 @@ class Wrapping:
     @property
     def ddp(self) -> DistributedDataParallel | None:
         """The wrapper; of several, as a GAN has them, the first."""
-        return next(iter(self._wrappers()), None)
+        return next(iter(self.ddps), None)
 
-    def _wrappers(self) -> list[DistributedDataParallel]:
+    @property
+    def ddps(self) -> list[DistributedDataParallel]:
+        """All wrappers that were met."""
         return [ddp for each in self._ddps if (ddp := each()) is not None]
 
     def met(self, module: nn.Module) -> None:
@@ -97,14 +101,14 @@ class Wrapping:
         tensors = [parameter for parameter in roster.parameters if hasattr(parameter, "placements")]
         ddp, self.group = self.ddp, ""
         if ddp is not None:
-            told = {self._of_wrapper(each, world) for each in self._wrappers()}
+            told = {self._of_wrapper(each, world) for each in self.ddps}
             self.kind, self.group = told.pop() if len(told) == 1 else ("mixed", "")
         elif sharded:
             self.kind = "fsdp" if all(_shares_data(each, world) for each in tensors) else "mixed"
         else:
             self.kind = "mixed" if tensors else "replicas"
         flat = "FullyShardedDataParallel" in kinds  # its parameters are plain tensors, and yet shards
-        wrappers = self._wrappers()
+        wrappers = self.ddps
         ignored = {name for each in wrappers for name in getattr(each, "parameters_to_ignore", ()) or ()}
         kept_alike = {id(parameter) for each in wrappers for parameter in each.module.parameters()}
         self.replicated, self.shares = [], {}
@@ -126,6 +130,20 @@ class Wrapping:
         self.names = [roster.names[place] for place in self.replicated]
         self.buffers = {} if flat or self.kind == "mixed" else dict(self._constant_buffers())
         self.buffer_names = list(self.buffers)
+
+    def without_gradient(self, error: str) -> tuple[list[str], int]:
+        """The names of the parameters that DDP's error has by number, and how many of them the model no longer has.
+
+        Their gradients do not tell: most loops have cleared all of them by now.
+        """
+        ddp, numbers = self.ddp, _NUMBERS.search(error)
+        if ddp is None or numbers is None:
+            return [], 0
+        names = {id(parameter): name for name, parameter in ddp.module.named_parameters()}
+        known = [each for each in getattr(ddp, "_module_parameters", ()) if each.requires_grad]
+        asked = [int(number) for number in numbers[1].split()]
+        found = [names.get(id(known[at])) for at in asked if at < len(known)]
+        return [name for name in found if name is not None], found.count(None)
 
     def release(self) -> None:
         """Lets go of everything but the names."""

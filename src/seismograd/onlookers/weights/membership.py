@@ -142,7 +142,8 @@ class Membership(Onlooker):
         self._inputs.clear()
         roster = self.watched.roster
         for place, parameter in enumerate(roster.parameters):  # whatever the graph showed: it has one
-            if parameter.grad is not None and parameter.requires_grad:
+            # or there is nothing of it here: its shard is another rank's
+            if parameter.requires_grad and (parameter.grad is not None or not parameter.numel()):
                 self._reached.add(roster.names[place])
 
     def step_starts(self, optimizer: Optimizer) -> None:
