@@ -27,6 +27,7 @@ from torch.distributed.algorithms.join import Joinable
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
 from seismograd.distributed.channel import NoChannelError, own_connection
+from seismograd.records import attempt
 
 FIRST = 60.0
 """Seconds that the other ranks may take to join: a watch on some ranks only must not hold up the training for long."""
@@ -55,7 +56,7 @@ class Agreement:
     def __init__(self, *, connect: Callable[[], Any] | None = None, rank: int | None = None, world: int = 0) -> None:
         self._rank = dist.get_rank() if rank is None else rank
         self._world = world or dist.get_world_size()
-        name = f"seismograd/recovery/{next(_opened)}"  # of the watches of a process, alike on all ranks
+        name = f"seismograd/recovery/{attempt()}/{next(_opened)}"  # of the watches of a process, alike on all ranks
         self._connect = connect or (lambda: PrefixStore(name, _connection()))
         self._round = 0
         self._line: _Line | None = None
