@@ -20,7 +20,7 @@ class Scouting:
 
     def _new_run(self) -> TrainingDebugger:
         self.memories.append(Memory(limit=10_000))
-        return TrainingDebugger(sinks=[self.memories[-1]], strict=True)
+        return TrainingDebugger(sinks=[self.memories[-1]], strict=True, budget=1.0)  # every step, on a busy machine too
 
     @property
     def steps(self) -> list[int]:

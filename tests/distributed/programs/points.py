@@ -66,7 +66,7 @@ for inputs, labels in DataLoader(Data(x, (x[:, 0] > 0).long()), batch_size=4):
 reach("end", rank)
 dist.barrier()
 digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest()
-print(f"rank {rank}: {digest}", flush=True)
+print(f"rank {rank}: {digest}\n", end="", flush=True)  # in one write: ranks print at the same time
 reach("exit", rank)
 dist.barrier()
 os._exit(0)
