@@ -738,8 +738,8 @@ class Loop:
         if not (self._asleep or self._busy or self._closed) and get_ident() == self._thread:
             self._timing.end(phase)
 
-    def data_waited(self, seconds: float, source: int) -> None:
-        self._validation.data_came(source)
+    def data_waited(self, source: int, over: bool) -> None:
+        self._validation.data_came(source, over)
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
         if not self._closed and get_ident() == self._thread and not _modes():

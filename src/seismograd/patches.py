@@ -25,9 +25,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
+from itertools import count
 from time import perf_counter
 from types import CodeType
 from typing import Any, Protocol
@@ -68,7 +70,9 @@ class Listener(Protocol):
         ...
 
     def turned(self, phase: str) -> None: ...
-    def data_waited(self, seconds: float, source: int) -> None: ...
+    def data_waited(self, source: int, over: bool) -> None:
+        """A `DataLoader` has handed out a batch of the data set with this number, or there was none left."""
+
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None: ...
     def loss_failed(self, name: str, args: tuple[Any, ...], error: Exception) -> None: ...
     def evaluated(self, model: Any, loss: float) -> None:
@@ -442,18 +446,37 @@ def _watched_next(original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: Any) -> Any:
         if not _listeners or _inside.muted:
             return original(self)
-        began = perf_counter()
+        over = True
         try:
             batch = _in_phase("data", original, self)
+            over = False
         finally:
-            seconds = perf_counter() - began
-            source = id(getattr(self, "_dataset", None))
+            source = _number_of(getattr(self, "_dataset", None))
             for listener in tuple(_listeners):
-                listener.data_waited(seconds, source)
+                listener.data_waited(source, over)
         _tell("data_came", batch, self)
         return batch
 
     return step
+
+
+_numbers: dict[int, tuple[weakref.ref[Any], int]] = {}  # by the id of a data set
+_number = count()
+
+
+def _number_of(dataset: Any) -> int:
+    """A number that only this data set has ever had: its id is soon another one's. One that cannot be referred to
+    weakly (a list) goes by its id, below 0."""
+    known = _numbers.get(id(dataset))
+    if known is not None and known[0]() is dataset:
+        return known[1]
+    try:
+        reference = weakref.ref(dataset)
+    except TypeError:
+        return -id(dataset)
+    for gone in [at for at, (other, _) in _numbers.items() if other() is None]:
+        del _numbers[gone]
+    return _numbers.setdefault(id(dataset), (reference, next(_number)))[1]
 
 
 def _in_phase(phase: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

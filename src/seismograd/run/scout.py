@@ -334,10 +334,10 @@ class Scout:
         if (loop := self._loop()) is not None:
             loop.turned(phase)
 
-    def data_waited(self, seconds: float, source: int) -> None:
+    def data_waited(self, source: int, over: bool) -> None:
         if (loop := self._loop()) is not None:
-            loop.data_waited(seconds, source)
-        else:
+            loop.data_waited(source, over)
+        elif not over:
             self._source[get_ident()] = source
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
@@ -565,7 +565,7 @@ class Scout:
         self._active[get_ident()] = training
         self._mind(training, training.optimizers)
         if (source := self._source.pop(get_ident(), None)) is not None:
-            loop.data_waited(0.0, source)
+            loop.data_waited(source, False)
         if (computed := _strongly(self._computed.pop(get_ident(), []))) is not None:
             name, output, *args = computed
             loop.loss_computed(name, output, tuple(args))
