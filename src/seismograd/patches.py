@@ -75,8 +75,9 @@ class Listener(Protocol):
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None: ...
     def loss_failed(self, name: str, args: tuple[Any, ...], error: Exception) -> None: ...
-    def evaluated(self, model: Any, loss: float) -> None:
-        """A framework says what the validation loss of this model is."""
+    def evaluated(self, model: Any, loss: float | None) -> None:
+        """A framework has evaluated this model, and says what its validation loss is, if it was an evaluation of that
+        kind."""
 
     def happens(self, what: str, *args: Any) -> None:
         """`cleared(owner)`, `clips()`, `clipped(parameters, limit, kind)`, `unscaled(optimizer)`,
@@ -536,9 +537,13 @@ def _watched_clip(kind: str, original: Callable[..., Any]) -> Callable[..., Any]
 
 def _watched_event(original: Callable[..., Any]) -> Callable[..., Any]:
     def call_event(self: Any, event: str, args: Any, *others: Any, **kwargs: Any) -> Any:
+        evaluates = _evaluating.setdefault(self, _Evaluates())
         if event == "on_pre_optimizer_step":
             _tell("steps_in", {"framework": "transformers", "hides_bad_losses": _hides(args)})
-        elif event == "on_evaluate" and isinstance(loss := _loss_among(kwargs.get("metrics"), args), float):
+        elif event in ("on_train_begin", "on_train_end"):
+            evaluates.trains = event == "on_train_begin"
+        elif event in ("on_evaluate", "on_predict"):
+            loss = evaluates.loss(kwargs.get("metrics"), args) if event == "on_evaluate" else None
             for listener in () if _inside.muted else tuple(_listeners):
                 listener.evaluated(getattr(self, "model", None), loss)
         return original(self, event, args, *others, **kwargs)
@@ -551,13 +556,31 @@ def _hides(args: Any) -> bool:
     return bool(getattr(args, "logging_nan_inf_filter", False))
 
 
-def _loss_among(metrics: Any, args: Any) -> Any:
-    """The validation loss among the metrics: of several data sets that by which the best model is chosen."""
-    if not isinstance(metrics, dict):
-        return None
-    best = str(getattr(args, "metric_for_best_model", None) or "loss")
-    best = best if best.startswith("eval_") else f"eval_{best}"
-    return metrics.get("eval_loss", metrics.get(best) if best.endswith("_loss") else None)
+class _Evaluates:
+    """What is known of one Trainer's evaluations."""
+
+    trains = True
+    """Whether it trains: a test set comes afterwards, and so does the best model of all."""
+    data: str | None = None
+    """The data set whose loss is the validation loss, as the prefix of its metrics."""
+
+    def loss(self, metrics: Any, args: Any) -> float | None:
+        """The validation loss, if it is among these metrics: of several data sets that by which the best model is
+        chosen, or else the first."""
+        if not isinstance(metrics, dict) or not self.trains:
+            return None
+        prefix = next((name.removesuffix("_runtime") for name in metrics if name.endswith("_runtime")), "eval")
+        best = str(getattr(args, "metric_for_best_model", None) or "").removeprefix("eval_")
+        if prefix != "eval" and best:
+            self.data = prefix if f"eval_{best}" in metrics else self.data
+        elif self.data is None and prefix.partition("_")[0] == "eval":
+            self.data = prefix
+        loss = metrics.get(f"{prefix}_loss")
+        return loss if self.data == prefix and isinstance(loss, float) else None
+
+
+_evaluating: weakref.WeakKeyDictionary[Any, _Evaluates] = weakref.WeakKeyDictionary()
+"""By the `CallbackHandler` of each Trainer."""
 
 
 def _watched_seed(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -83,6 +83,30 @@ def test_a_healthy_training_has_the_numbers_of_the_trainer_and_no_alarm(name, tm
     assert not patches.listeners()
 
 
+@pytest.mark.parametrize("best", [None, "eval_long_loss", "long_loss"])
+def test_of_several_data_sets_the_first_counts_or_that_of_the_best_model(best, tmp_path):
+    sets = {"short": Classes(16, seed=5), "long": Classes(24, seed=6)}
+    with scouted() as seen:
+        trained = trainer(
+            bert(), Classes(), tmp_path, eval_dataset=sets, eval_strategy="epoch", metric_for_best_model=best
+        )
+        trained.train()
+    name = "eval_short_loss" if best is None else "eval_long_loss"
+    told = [log[name] for log in trained.state.log_history if name in log]
+    assert len(told) == 4
+    assert seen.series("val_loss") == (told if best is None else pytest.approx(told))
+
+
+@pytest.mark.parametrize("last", ["evaluate", "predict"])
+def test_a_test_set_after_training_is_no_validation(last, tmp_path):
+    with scouted() as seen:
+        trained = trainer(bert(), Classes(), tmp_path, eval_dataset=Classes(16, seed=5), eval_strategy="epoch")
+        trained.train()
+        told = [log["eval_loss"] for log in trained.state.log_history if "eval_loss" in log]
+        getattr(trained, last)(Classes(24, seed=7))
+    assert seen.series("val_loss") == told
+
+
 class Halves(Trainer):
     """Divides by zero in the fourth step."""
 

@@ -369,7 +369,7 @@ class Scout:
         if (loop := self._loop()) is not None:
             loop.failed(error)
 
-    def evaluated(self, model: Any, loss: float) -> None:
+    def evaluated(self, model: Any, loss: float | None) -> None:
         if (loop := self._loop()) is not None:
             loop.evaluated(model, loss)
 
