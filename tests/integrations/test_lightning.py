@@ -242,6 +242,24 @@ def test_a_sick_fit_is_told_its_fault(fault: str, made: dict[str, Any]) -> None:
         assert "torch.log" in finding.where.code
 
 
+def test_a_loss_that_is_cut_off_is_told_by_the_line_that_makes_it() -> None:
+    class Cut(lightning.pytorch.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(8, 2)
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            loss = F.cross_entropy(self.net(batch[0]), batch[1])
+            return torch.tensor(loss.item(), requires_grad=True)
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    with scouted() as seen:
+        fit(Cut(), validates=False, max_epochs=1)
+    assert seen.findings["detached-loss"].where.code.strip().startswith("loss = F.cross_entropy")
+
+
 # -- the callback ----------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional as F
 from transformers import Trainer, TrainerCallback
 
 from seismograd import patches
@@ -120,13 +121,20 @@ class Cuts(Trainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         hidden = model.bert(inputs["input_ids"]).pooler_output.detach()
-        return torch.nn.functional.cross_entropy(model.classifier(hidden), inputs["labels"])
+        return F.cross_entropy(model.classifier(hidden), inputs["labels"])
+
+
+class Weighs(Trainer):
+    """Has a loss of its own."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        return F.cross_entropy(model(inputs["input_ids"]).logits, inputs["labels"], torch.tensor([1.0, 2.0]))
 
 
 def without_the_head(at):
     model = bert()
     held = [p for name, p in model.named_parameters() if not name.startswith("classifier")]
-    return trainer(model, Classes(), at, optimizers=(torch.optim.AdamW(held, lr=3e-3), None))
+    return trainer(model, Classes(), at, Weighs, optimizers=(torch.optim.AdamW(held, lr=3e-3), None))
 
 
 def with_bad_weight(at):
@@ -152,6 +160,8 @@ def test_a_sick_training_is_found(fault, tmp_path):
     with scouted() as seen:
         SICK[fault](tmp_path).train()
     assert fault in seen.findings
+    if fault == "unoptimized-parameter":
+        assert "F.cross_entropy" in seen.findings[fault].where.code, "and not the line of trainer.train()"
 
 
 @pytest.mark.parametrize("told", [False, True])
