@@ -249,7 +249,8 @@ def test_a_loss_that_is_cut_off_is_told_by_the_line_that_makes_it() -> None:
             self.net = nn.Linear(8, 2)
 
         def training_step(self, batch: Any, index: int) -> Any:
-            loss = F.cross_entropy(self.net(batch[0]), batch[1])
+            output = self.net(batch[0])
+            loss = F.cross_entropy(output, batch[1])
             return torch.tensor(loss.item(), requires_grad=True)
 
         def configure_optimizers(self) -> Any:

@@ -101,12 +101,14 @@ class Membership(Onlooker):
                 flow.address(tensor) for tensor in tensors_in((args, kwargs)) if _lies_in_memory(tensor)
             )
             self._note_line()
-        elif ours and module.training and (path := self._know().by_id.get(id(module))) is not None:
+            return
+        self._made = []
+        if ours and module.training and (path := self._know().by_id.get(id(module))) is not None:
             self._called.add(path)
 
     def loss_computed(self, name: str, output: Any, args: Sequence[Any]) -> None:
         self._idle.loss_computed(output)
-        if torch.is_grad_enabled():
+        if self._made:  # a model was called before, to train
             self._note_line()
 
     def backward_starts(self, roots: Sequence[Any], graph: Graph | None) -> None:
