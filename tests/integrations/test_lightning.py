@@ -174,6 +174,18 @@ def test_manual_optimization() -> None:
     assert seen.alarms == []
 
 
+def test_a_search_for_a_rate_is_a_run_of_its_own(tmp_path: Path) -> None:
+    from lightning.pytorch.tuner import Tuner
+
+    net, loader = module(), DataLoader(data(), batch_size=16)
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = lightning.pytorch.Trainer(accelerator="cpu", max_epochs=2, default_root_dir=tmp_path, **quiet)
+    with scouted() as seen:
+        Tuner(trainer).lr_find(net, loader, num_training=20, early_stop_threshold=None)
+        trainer.fit(net, loader)
+    assert seen.steps == [20, trainer.global_step] == [20, 22]
+
+
 def test_a_line_search_is_one_step_for_each_batch() -> None:
     net = module(optimizer="lbfgs")
     with scouted() as seen:
