@@ -738,8 +738,8 @@ class Loop:
         if not (self._asleep or self._busy or self._closed) and get_ident() == self._thread:
             self._timing.end(phase)
 
-    def data_waited(self, seconds: float, source: int) -> None:
-        self._validation.data_came(source)
+    def data_waited(self, source: int, over: bool) -> None:
+        self._validation.data_came(source, over)
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
         if not self._closed and get_ident() == self._thread and not _modes():
@@ -753,10 +753,12 @@ class Loop:
 
     @_said
     @_safely
-    def evaluated(self, model: Any, loss: float) -> None:
-        """A framework has evaluated a model, and says what its loss is."""
-        if isinstance(model, nn.Module) and self._is_ours(model):
-            self._validation.drop()
+    def evaluated(self, model: Any, loss: float | None) -> None:
+        """A framework has evaluated a model, and says what its validation loss is, if it is one."""
+        if not isinstance(model, nn.Module) or not self._is_ours(model):
+            return
+        self._validation.drop()
+        if loss is not None:
             self._reader.validated(float(loss), max(self.step, 0))
 
     @_safely

@@ -25,9 +25,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial, wraps
+from itertools import count
 from time import perf_counter
 from types import CodeType
 from typing import Any, Protocol
@@ -68,11 +70,14 @@ class Listener(Protocol):
         ...
 
     def turned(self, phase: str) -> None: ...
-    def data_waited(self, seconds: float, source: int) -> None: ...
+    def data_waited(self, source: int, over: bool) -> None:
+        """A `DataLoader` has handed out a batch of the data set with this number, or there was none left."""
+
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None: ...
     def loss_failed(self, name: str, args: tuple[Any, ...], error: Exception) -> None: ...
-    def evaluated(self, model: Any, loss: float) -> None:
-        """A framework says what the validation loss of this model is."""
+    def evaluated(self, model: Any, loss: float | None) -> None:
+        """A framework has evaluated this model, and says what its validation loss is, if it was an evaluation of that
+        kind."""
 
     def happens(self, what: str, *args: Any) -> None:
         """`cleared(owner)`, `clips()`, `clipped(parameters, limit, kind)`, `unscaled(optimizer)`,
@@ -442,18 +447,37 @@ def _watched_next(original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: Any) -> Any:
         if not _listeners or _inside.muted:
             return original(self)
-        began = perf_counter()
+        over = True
         try:
             batch = _in_phase("data", original, self)
+            over = False
         finally:
-            seconds = perf_counter() - began
-            source = id(getattr(self, "_dataset", None))
+            source = _number_of(getattr(self, "_dataset", None))
             for listener in tuple(_listeners):
-                listener.data_waited(seconds, source)
+                listener.data_waited(source, over)
         _tell("data_came", batch, self)
         return batch
 
     return step
+
+
+_numbers: dict[int, tuple[weakref.ref[Any], int]] = {}  # by the id of a data set
+_number = count()
+
+
+def _number_of(dataset: Any) -> int:
+    """A number that only this data set has ever had: its id is soon another one's. One that cannot be referred to
+    weakly (a list) goes by its id, below 0."""
+    known = _numbers.get(id(dataset))
+    if known is not None and known[0]() is dataset:
+        return known[1]
+    try:
+        reference = weakref.ref(dataset)
+    except TypeError:
+        return -id(dataset)
+    for gone in [at for at, (other, _) in _numbers.items() if other() is None]:
+        del _numbers[gone]
+    return _numbers.setdefault(id(dataset), (reference, next(_number)))[1]
 
 
 def _in_phase(phase: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -513,9 +537,13 @@ def _watched_clip(kind: str, original: Callable[..., Any]) -> Callable[..., Any]
 
 def _watched_event(original: Callable[..., Any]) -> Callable[..., Any]:
     def call_event(self: Any, event: str, args: Any, *others: Any, **kwargs: Any) -> Any:
+        evaluates = _evaluating.setdefault(self, _Evaluates())
         if event == "on_pre_optimizer_step":
             _tell("steps_in", {"framework": "transformers", "hides_bad_losses": _hides(args)})
-        elif event == "on_evaluate" and isinstance(loss := _loss_among(kwargs.get("metrics"), args), float):
+        elif event in ("on_train_begin", "on_train_end"):
+            evaluates.trains = event == "on_train_begin"
+        elif event in ("on_evaluate", "on_predict"):
+            loss = evaluates.loss(kwargs.get("metrics"), args) if event == "on_evaluate" else None
             for listener in () if _inside.muted else tuple(_listeners):
                 listener.evaluated(getattr(self, "model", None), loss)
         return original(self, event, args, *others, **kwargs)
@@ -528,13 +556,31 @@ def _hides(args: Any) -> bool:
     return bool(getattr(args, "logging_nan_inf_filter", False))
 
 
-def _loss_among(metrics: Any, args: Any) -> Any:
-    """The validation loss among the metrics: of several data sets that by which the best model is chosen."""
-    if not isinstance(metrics, dict):
-        return None
-    best = str(getattr(args, "metric_for_best_model", None) or "loss")
-    best = best if best.startswith("eval_") else f"eval_{best}"
-    return metrics.get("eval_loss", metrics.get(best) if best.endswith("_loss") else None)
+class _Evaluates:
+    """What is known of one Trainer's evaluations."""
+
+    trains = True
+    """Whether it trains: a test set comes afterwards, and so does the best model of all."""
+    data: str | None = None
+    """The data set whose loss is the validation loss, as the prefix of its metrics."""
+
+    def loss(self, metrics: Any, args: Any) -> float | None:
+        """The validation loss, if it is among these metrics: of several data sets that by which the best model is
+        chosen, or else the first."""
+        if not isinstance(metrics, dict) or not self.trains:
+            return None
+        prefix = next((name.removesuffix("_runtime") for name in metrics if name.endswith("_runtime")), "eval")
+        best = str(getattr(args, "metric_for_best_model", None) or "").removeprefix("eval_")
+        if prefix != "eval" and best:
+            self.data = prefix if f"eval_{best}" in metrics else self.data
+        elif self.data is None and prefix.partition("_")[0] == "eval":
+            self.data = prefix
+        loss = metrics.get(f"{prefix}_loss")
+        return loss if self.data == prefix and isinstance(loss, float) else None
+
+
+_evaluating: weakref.WeakKeyDictionary[Any, _Evaluates] = weakref.WeakKeyDictionary()
+"""By the `CallbackHandler` of each Trainer."""
 
 
 def _watched_seed(original: Callable[..., Any]) -> Callable[..., Any]:

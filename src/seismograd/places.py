@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import os
 import re
 import sys
 import sysconfig
+import threading
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -138,6 +140,16 @@ _FOUNDATION = (
 def _is_foundation(filename: str) -> bool:
     """Whether the code of this file is torch's, Python's or ours."""
     return filename.startswith(_FOUNDATION) or _TORCH.search(filename) is not None
+
+
+_parsing = threading.Lock()
+
+
+def parsed(filename: str) -> ast.Module:
+    """The statements of a file. One thread at a time: Python 3.11 raises a `SystemError` where two parse."""
+    text = "".join(linecache.getlines(filename))
+    with _parsing:
+        return ast.parse(text)
 
 
 def caller() -> Spot | None:

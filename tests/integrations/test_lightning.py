@@ -174,6 +174,18 @@ def test_manual_optimization() -> None:
     assert seen.alarms == []
 
 
+def test_a_search_for_a_rate_is_a_run_of_its_own(tmp_path: Path) -> None:
+    from lightning.pytorch.tuner import Tuner
+
+    net, loader = module(), DataLoader(data(), batch_size=16)
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = lightning.pytorch.Trainer(accelerator="cpu", max_epochs=2, default_root_dir=tmp_path, **quiet)
+    with scouted() as seen:
+        Tuner(trainer).lr_find(net, loader, num_training=20, early_stop_threshold=None)
+        trainer.fit(net, loader)
+    assert seen.steps == [20, trainer.global_step] == [20, 22]
+
+
 def test_a_line_search_is_one_step_for_each_batch() -> None:
     net = module(optimizer="lbfgs")
     with scouted() as seen:
@@ -240,6 +252,25 @@ def test_a_sick_fit_is_told_its_fault(fault: str, made: dict[str, Any]) -> None:
         assert Path(finding.where.file).name == Path(__file__).name
         assert finding.where.code is not None
         assert "torch.log" in finding.where.code
+
+
+def test_a_loss_that_is_cut_off_is_told_by_the_line_that_makes_it() -> None:
+    class Cut(lightning.pytorch.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(8, 2)
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            output = self.net(batch[0])
+            loss = F.cross_entropy(output, batch[1])
+            return torch.tensor(loss.item(), requires_grad=True)
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    with scouted() as seen:
+        fit(Cut(), validates=False, max_epochs=1)
+    assert seen.findings["detached-loss"].where.code.strip().startswith("loss = F.cross_entropy")
 
 
 # -- the callback ----------------------------------------------------------------------------------------------------

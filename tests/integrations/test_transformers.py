@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional as F
 from transformers import Trainer, TrainerCallback
 
 from seismograd import patches
@@ -83,6 +84,30 @@ def test_a_healthy_training_has_the_numbers_of_the_trainer_and_no_alarm(name, tm
     assert not patches.listeners()
 
 
+@pytest.mark.parametrize("best", [None, "eval_long_loss", "long_loss"])
+def test_of_several_data_sets_the_first_counts_or_that_of_the_best_model(best, tmp_path):
+    sets = {"short": Classes(16, seed=5), "long": Classes(24, seed=6)}
+    with scouted() as seen:
+        trained = trainer(
+            bert(), Classes(), tmp_path, eval_dataset=sets, eval_strategy="epoch", metric_for_best_model=best
+        )
+        trained.train()
+    name = "eval_short_loss" if best is None else "eval_long_loss"
+    told = [log[name] for log in trained.state.log_history if name in log]
+    assert len(told) == 4
+    assert seen.series("val_loss") == (told if best is None else pytest.approx(told))
+
+
+@pytest.mark.parametrize("last", ["evaluate", "predict"])
+def test_a_test_set_after_training_is_no_validation(last, tmp_path):
+    with scouted() as seen:
+        trained = trainer(bert(), Classes(), tmp_path, eval_dataset=Classes(16, seed=5), eval_strategy="epoch")
+        trained.train()
+        told = [log["eval_loss"] for log in trained.state.log_history if "eval_loss" in log]
+        getattr(trained, last)(Classes(24, seed=7))
+    assert seen.series("val_loss") == told
+
+
 class Halves(Trainer):
     """Divides by zero in the fourth step."""
 
@@ -96,13 +121,20 @@ class Cuts(Trainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         hidden = model.bert(inputs["input_ids"]).pooler_output.detach()
-        return torch.nn.functional.cross_entropy(model.classifier(hidden), inputs["labels"])
+        return F.cross_entropy(model.classifier(hidden), inputs["labels"])
+
+
+class Weighs(Trainer):
+    """Has a loss of its own."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        return F.cross_entropy(model(inputs["input_ids"]).logits, inputs["labels"], torch.tensor([1.0, 2.0]))
 
 
 def without_the_head(at):
     model = bert()
     held = [p for name, p in model.named_parameters() if not name.startswith("classifier")]
-    return trainer(model, Classes(), at, optimizers=(torch.optim.AdamW(held, lr=3e-3), None))
+    return trainer(model, Classes(), at, Weighs, optimizers=(torch.optim.AdamW(held, lr=3e-3), None))
 
 
 def with_bad_weight(at):
@@ -128,6 +160,8 @@ def test_a_sick_training_is_found(fault, tmp_path):
     with scouted() as seen:
         SICK[fault](tmp_path).train()
     assert fault in seen.findings
+    if fault == "unoptimized-parameter":
+        assert "F.cross_entropy" in seen.findings[fault].where.code, "and not the line of trainer.train()"
 
 
 @pytest.mark.parametrize("told", [False, True])

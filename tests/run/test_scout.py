@@ -190,6 +190,31 @@ def test_models_have_the_names_of_their_places(scouting: Any) -> None:
     assert set(names) == {"actor.weight", "actor.bias", "critic.weight", "critic.bias"}
 
 
+@pytest.mark.parametrize(
+    ("what", "steps"),
+    [("put back, a new optimizer", [6, 8]), ("a new optimizer", [14]), ("put back", [14]), ("others", [14])],
+)
+def test_a_training_that_begins_again_from_where_it_began_is_another(
+    scouting: Any, what: str, steps: list[int]
+) -> None:
+    model, optimizer = nn.Linear(8, 2), None
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for number in (6, 8):
+        if optimizer is None or "optimizer" in what or what == "others":
+            optimizer = None
+            gc.collect()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(number):
+            optimizer.zero_grad()
+            model(X).square().mean().backward()
+            optimizer.step()
+        if "put back" in what:
+            model.load_state_dict(before)
+        elif what == "others":
+            model.load_state_dict({name: value + 1 for name, value in before.items()})
+    assert scouting.steps == steps
+
+
 def test_everything_is_put_back() -> None:
     before = (
         torch.autograd._engine_run_backward,

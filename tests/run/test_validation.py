@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -164,3 +164,79 @@ def test_batches_that_are_copies_may_be_of_the_same_data(scouting: Any, rows: in
             loop.step(X[batch], Y[batch])
         seen.append(loop.look(XV[:rows].clone(), YV[:rows].clone()))
     assert finished(scouting) == (pytest.approx(seen) if rows == 40 else [])
+
+
+def held_out(seed: int = 0, rows: int = 32) -> DataLoader[Any]:
+    chosen = torch.randperm(64, generator=torch.Generator().manual_seed(seed))[:rows]
+    return DataLoader(TensorDataset(XV[chosen], YV[chosen]), batch_size=16)
+
+
+def evaluated(loop: Loop, loader: Iterable[Any]) -> float:
+    losses = [loop.look(x, y) for x, y in loader]
+    return sum(losses) / len(losses)
+
+
+def test_data_that_are_loaded_anew_are_taken_from_their_second_evaluation_on(scouting: Any) -> None:
+    loop, seen, kept = Loop(), [], []
+    for _ in range(3):  # `fit`, three times over, each with a `setup`
+        train, val = DataLoader(TensorDataset(X, Y), batch_size=16), held_out()
+        kept += [train, val]  # other objects in other places
+        for epoch in range(4):
+            for x, y in train:
+                loop.step(x, y)
+            seen.append((len(kept), epoch, evaluated(loop, val)))
+    assert finished(scouting) == pytest.approx([loss for fit, epoch, loss in seen if fit == 2 or epoch > 0])
+
+
+@pytest.mark.parametrize("trains", ["loader", "tensors"])
+def test_a_loader_and_plain_tensors(scouting: Any, trains: str) -> None:
+    """Batches of a loader, and after its last one tensors that are none of its data set's."""
+    loop, seen, train, val = Loop(), [], DataLoader(TensorDataset(X, Y), batch_size=16), held_out()
+    for _ in range(3):
+        for x, y in train if trains == "loader" else [(X, Y)]:
+            loop.step(x, y)
+        seen.append(loop.look(XV[:40], YV[:40]) if trains == "loader" else evaluated(loop, val))
+    assert finished(scouting) == pytest.approx(seen)
+
+
+def test_a_loop_that_fetches_a_batch_ahead(scouting: Any) -> None:
+    def ahead(loader: Any) -> Any:
+        batches = iter(loader)
+        batch = next(batches)
+        for following in batches:
+            yield batch
+            batch = following
+        yield batch
+
+    loop, seen, train, val = Loop(), [], DataLoader(TensorDataset(X, Y), batch_size=16), held_out()
+    for _ in range(3):
+        for x, y in ahead(train):
+            loop.step(x, y)
+        seen.append(evaluated(loop, ahead(val)))
+    assert finished(scouting) == pytest.approx(seen)
+
+
+def test_data_that_are_loaded_for_each_evaluation(scouting: Any) -> None:
+    """Python gives new data sets the ids of those before them, the training data's too."""
+    loop, seen = Loop(), []
+    for _ in range(6):
+        for x, y in DataLoader(TensorDataset(X, Y), batch_size=16):
+            loop.step(x, y)
+        seen.append(evaluated(loop, held_out()))
+    evaluated(loop, held_out(seed=1))  # a test set, at the end
+    assert finished(scouting) == pytest.approx([seen[0], *seen[2:5]])
+
+
+@pytest.mark.parametrize("rows", [32, 48])
+@pytest.mark.parametrize("when", ["once", "in turn", "of another size"])
+def test_other_data_are_not_taken(scouting: Any, when: str, rows: int) -> None:
+    loop, seen, val = Loop(), [], held_out()
+    other = held_out(seed=1, rows=48 if when == "of another size" else rows)
+    for epoch in range(8):
+        for _ in range(4):
+            loop.step(X, Y)
+        if {"once": epoch != 5, "in turn": epoch % 2 == 0, "of another size": epoch < 4}[when]:
+            seen.append(evaluated(loop, val))
+        else:
+            evaluated(loop, other)
+    assert finished(scouting) == pytest.approx(seen)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from types import FrameType
 
+from seismograd.places import parsed
+
 _GROWS = frozenset(["append", "appendleft", "add", "extend", "insert", "update", "setdefault", "put", "push", "record"])
 _SHRINKS = frozenset(["clear", "pop", "popleft", "popitem", "remove", "discard"])
 _MAKERS = frozenset(["list", "dict", "set", "deque", "defaultdict", "OrderedDict"])
@@ -79,7 +81,7 @@ class Source:
 def _read(file: str, size: int) -> Source:
     source = Source()
     try:
-        tree = ast.parse("".join(linecache.getlines(file)))
+        tree = parsed(file)
     except (SyntaxError, ValueError, RecursionError):
         return source
     _Reader(file, source).visit(tree)

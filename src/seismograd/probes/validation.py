@@ -37,8 +37,8 @@ class Validation:
         """Looks at these models to tell training from evaluation."""
         self._models, self._step = list(models), step
 
-    def data_came(self, source: int) -> None:
-        """A `DataLoader` has handed out a batch of the data set with this id."""
+    def data_came(self, source: int, over: bool) -> None:
+        """A `DataLoader` has handed out a batch of the data set with this number, or there was none left."""
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
         """A loss of `torch.nn.functional` was called."""
@@ -118,6 +118,8 @@ class Evaluations(Validation):
     That is: the very function that made the loss which `backward` was called on, with the same settings, called while
     gradients are off and all models are in evaluation mode, on data of one source that was never trained on. Two such
     sources in one evaluation (the training set again, a test set) leave it open which is meant, and nothing is taken.
+    The source that was taken first is kept to. Another takes its place if it is as large, the first does not come any
+    more, and it is met twice with training after it, which a test set is not: the data were loaded anew.
     """
 
     def __init__(self, reductions: Mapping[str, int]) -> None:
@@ -127,14 +129,33 @@ class Evaluations(Validation):
         self._recent: dict[int, tuple[weakref.ref[Tensor], str, tuple[Any, ...], int]] = {}
         self._proven: dict[str, tuple[Any, ...]] = {}  # name: settings
         self._dataset: int | None = None
+        self._ahead: dict[int, int] = {}  # batches of each data set whose loss is still to come
         self._trained_on: dict[tuple[str, int], Any] = {}
         self._gap: dict[tuple[str, int], _Part] = {}
         self._chosen: tuple[str, int] | None = None
+        self._size = 0  # of what was chosen: its targets
+        self._others = 0  # evaluations in a row on something else of this size
         self._learned = 0  # how much was trained on since the last evaluation
         self._blind = False
 
-    def data_came(self, source: int) -> None:
-        self._dataset = source
+    def data_came(self, source: int, over: bool) -> None:
+        if not over:
+            self._dataset = source
+            if len(self._ahead) > 64:
+                self._ahead.clear()
+            self._ahead[source] = self._ahead.get(source, 0) + 1
+        elif self._ahead.get(source) == 1:  # who fetches a batch ahead (Accelerate) has one left
+            self._dataset = source
+        else:
+            self._ahead.pop(source, None)
+
+    def _source(self, target: Tensor) -> tuple[str, int]:
+        """Where this batch comes from: a data set, or else a place in memory."""
+        dataset, self._dataset = self._dataset, None
+        if dataset is None:
+            return "storage", target.untyped_storage().data_ptr()
+        self._ahead[dataset] = self._ahead.get(dataset, 0) - 1
+        return "set", dataset
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
         if self._blind or type(output) is not Tensor or len(args) <= self._reductions[name]:
@@ -142,7 +163,7 @@ class Evaluations(Validation):
         try:
             if torch.is_grad_enabled():
                 if self._gap:
-                    self._end()
+                    self._end(goes_on=True)
                 self._trains(name, output, args)
             elif name in self._proven and self._evaluates():
                 self._evaluated(name, output, args)
@@ -150,16 +171,15 @@ class Evaluations(Validation):
             self._blind = True
 
     def _trains(self, name: str, output: Tensor, args: tuple[Any, ...]) -> None:
-        dataset, self._dataset = self._dataset, None
-        if dataset is not None:
-            self._trained_on.setdefault(("set", dataset))
+        source = self._source(args[1])
+        if source[0] == "set":
+            self._trained_on.setdefault(source)
         else:
-            storage = args[1].untyped_storage()
             if len(self._trained_on) >= 64:
                 kept = {source: held for source, held in self._trained_on.items() if held is None or not held.expired()}
                 self._trained_on = kept
             if len(self._trained_on) < 64:
-                self._trained_on["storage", storage.data_ptr()] = StorageWeakRef(storage)
+                self._trained_on[source] = StorageWeakRef(args[1].untyped_storage())
         self._learned += args[1].numel()
         if name not in self._proven and output.requires_grad:
             if len(self._recent) > 16:
@@ -184,19 +204,17 @@ class Evaluations(Validation):
         self._recent.clear()
 
     def _evaluated(self, name: str, output: Tensor, args: tuple[Any, ...]) -> None:
-        dataset, self._dataset = self._dataset, None
+        given, target = args[:2]
+        source = self._source(target)
         settings = self._settings(name, args)
         by_mean = settings[0] == _MEAN
         if settings[1:] != self._proven[name][1:] or (_WEIGHTED in settings and not by_mean):
             return
-        given, target = args[:2]
-        storage = target.untyped_storage()
-        source = ("set", dataset) if dataset is not None else ("storage", storage.data_ptr())
         if self._was_trained_on(source):
             return
         if source not in self._gap:
             zero = torch.zeros((), dtype=torch.float32, device=output.device)
-            self._gap[source] = _Part(self._step(), StorageWeakRef(storage), zero)
+            self._gap[source] = _Part(self._step(), StorageWeakRef(target.untyped_storage()), zero)
         part = self._gap[source]
         count = (given if target.is_floating_point() else target).numel()
         part.total = part.total + output.detach().float().sum() * (count if by_mean else 1)
@@ -213,10 +231,12 @@ class Evaluations(Validation):
         storage = self._trained_on[source]
         return storage is None or not storage.expired()
 
-    def _end(self) -> None:
+    def _end(self, *, goes_on: bool = False) -> None:
         gap, self._gap = self._gap, {}
         if not gap:
             return
+        if self._chosen in gap:
+            self._others = 0
         learned, self._learned = self._learned, 0
         chosen = next(iter(gap)) if len(gap) == 1 else self._chosen
         part = gap.get(chosen) if chosen is not None else None
@@ -227,11 +247,17 @@ class Evaluations(Validation):
         if chosen[0] == "storage" and part.storage.expired():
             if part.calls > 1 or self._chosen is not None:
                 return  # one place in memory, used for one batch after another
-        elif self._chosen not in (None, chosen):
-            return  # other data than before: a test set
+        elif self._chosen in (None, chosen) or (goes_on and self._replaces(part)):
+            self._chosen, self._size = chosen, part.count
         else:
-            self._chosen = chosen
+            return  # other data than before: a test set
         self._ended.append((part.step, part.total / max(1, part.count)))
+
+    def _replaces(self, part: _Part) -> bool:
+        """Whether this is what was chosen, loaded anew."""
+        if part.count == self._size:
+            self._others += 1
+        return part.count == self._size and self._others > 1
 
     def drop(self) -> None:
         super().drop()

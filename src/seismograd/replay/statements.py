@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import linecache
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seismograd.places import Spot, is_users
+from seismograd.places import Spot, is_users, parsed
 
 _DEEPEST = 4
 """So many functions of the user's may call each other."""
@@ -142,7 +141,7 @@ def _covers(node: ast.stmt, line: int, column: int) -> bool:
 def _tree(filename: str) -> ast.Module | None:
     if filename not in _trees:
         try:
-            _trees[filename] = ast.parse("".join(linecache.getlines(filename)))
+            _trees[filename] = parsed(filename)
         except (SyntaxError, ValueError):
             _trees[filename] = None
     return _trees[filename]

@@ -40,6 +40,12 @@ _BEFORE = 8
 _WITHOUT_BACKWARD = 200
 """After so many calls of modules without a backward pass no more are recorded, until there is one."""
 
+_SAMPLED = 8
+"""Of so many weights from either end a few elements are kept, to see whether a training begins again where it began."""
+
+_BEGUN = 4
+"""After so many steps some weight has moved, though the first few have no learning rate yet."""
+
 _FRUITLESS = 3
 """So many steps of an optimizer that has no gradient at all, each after a backward: what it trains is watched."""
 
@@ -69,6 +75,7 @@ class Training:
         self._optimizers: list[weakref.ref[Optimizer]] = []
         self._loose: list[weakref.ref[Tensor]] = []
         self._parameters: dict[int, weakref.ref[Tensor]] = {}
+        self._began_with: list[tuple[weakref.ref[Tensor], Tensor]] = []
         from seismograd.probes.validation import Evaluations
 
         self._evaluations = Evaluations(patches.LOSSES)
@@ -113,17 +120,37 @@ class Training:
         self._parameters = {id(parameter): weakref.ref(parameter) for parameter in found.parameters()}
 
     def covers(self, parameters: Iterable[Tensor]) -> bool:
-        """Whether any of these is this training's."""
+        """Whether any of these is this training's, and it goes on with them."""
+        if self.loop is None and not self.optimizers and self._is_put_back():
+            self._parameters = {}
         for parameter in parameters:
             reference = self._parameters.get(id(parameter))
             if reference is not None and reference() is parameter:
                 return True
         return self.loop is not None and self.loop.covers(parameters)
 
+    def _is_put_back(self) -> bool:
+        """Whether the weights have been made what they were before this training (Lightning's `lr_find` does): what
+        begins with them and an optimizer of its own is another training."""
+        if self.step < _BEGUN or not self._began_with:
+            return False
+        now = [(reference(), then) for reference, then in self._began_with]
+        return all(tensor is not None and _is_as(tensor, then) for tensor, then in now)
+
+    def _sample(self) -> list[tuple[weakref.ref[Tensor], Tensor]]:
+        """A few elements of some of the weights that are trained."""
+        held = [tensor for reference in self._parameters.values() if (tensor := reference()) is not None]
+        plain = [tensor for tensor in held if type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided]
+        trained = [t for t in plain if t.requires_grad and t.numel() and t.is_contiguous() and not t.is_meta]
+        ends = [*trained[:_SAMPLED], *trained[_SAMPLED:][-_SAMPLED:]]
+        return [(weakref.ref(tensor), _few(tensor)) for tensor in ends]
+
     def open(self, recorder: Recorder | None = None) -> Loop:
         from seismograd import attach
 
         models = self.models
+        if not self._began_with:
+            self._began_with = self._sample()
         self.loop = attach.loop_for(
             self.debugger,
             models,
@@ -334,10 +361,10 @@ class Scout:
         if (loop := self._loop()) is not None:
             loop.turned(phase)
 
-    def data_waited(self, seconds: float, source: int) -> None:
+    def data_waited(self, source: int, over: bool) -> None:
         if (loop := self._loop()) is not None:
-            loop.data_waited(seconds, source)
-        else:
+            loop.data_waited(source, over)
+        elif not over:
             self._source[get_ident()] = source
 
     def loss_computed(self, name: str, output: Any, args: tuple[Any, ...]) -> None:
@@ -369,7 +396,7 @@ class Scout:
         if (loop := self._loop()) is not None:
             loop.failed(error)
 
-    def evaluated(self, model: Any, loss: float) -> None:
+    def evaluated(self, model: Any, loss: float | None) -> None:
         if (loop := self._loop()) is not None:
             loop.evaluated(model, loss)
 
@@ -565,7 +592,7 @@ class Scout:
         self._active[get_ident()] = training
         self._mind(training, training.optimizers)
         if (source := self._source.pop(get_ident(), None)) is not None:
-            loop.data_waited(0.0, source)
+            loop.data_waited(source, False)
         if (computed := _strongly(self._computed.pop(get_ident(), []))) is not None:
             name, output, *args = computed
             loop.loss_computed(name, output, tuple(args))
@@ -630,6 +657,17 @@ def _clear(error: Exception) -> None:
 
 def _parameters_of(value: Any) -> list[Tensor] | None:
     return (list(value.parameters()) or None) if isinstance(value, nn.Module) else None
+
+
+def _few(tensor: Tensor) -> Tensor:
+    """Some elements from all over it."""
+    flat = tensor.detach().view(-1)
+    return flat[:: max(1, len(flat) // 64)].clone()
+
+
+def _is_as(tensor: Tensor, then: Tensor) -> bool:
+    now = _few(tensor)
+    return (now.device, now.dtype) == (then.device, then.dtype) and torch.equal(now, then)
 
 
 def _weakly(values: Iterable[Any]) -> list[Callable[[], Any]]:

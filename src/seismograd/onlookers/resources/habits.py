@@ -7,7 +7,7 @@ import linecache
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from seismograd.places import Spot
+from seismograd.places import Spot, parsed
 
 _WAITS = frozenset({"item", "cpu", "numpy", "tolist", "synchronize", "empty_cache"})
 _CASTS = frozenset({"float", "int", "bool", "print"})
@@ -43,7 +43,7 @@ def habits(spots: Sequence[Spot]) -> list[Habit]:
     for spot in spots:
         lines = linecache.getlines(spot.code.co_filename)
         try:
-            tree = ast.parse("".join(lines))
+            tree = parsed(spot.code.co_filename)
         except (SyntaxError, ValueError):  # no source, or that of a notebook with magic in it
             break
         around = _around(tree, spot.line)

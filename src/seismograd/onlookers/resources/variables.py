@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from seismograd.places import is_users, shown
+from seismograd.places import is_users, parsed, shown
 
 _MOST = 4_000
 """So many values are looked at."""
@@ -227,6 +227,6 @@ def _statements(node: ast.AST, in_loop: bool) -> Iterator[tuple[ast.stmt, bool]]
 @lru_cache(maxsize=8)
 def _tree(filename: str) -> ast.Module | None:
     try:
-        return ast.parse("".join(linecache.getlines(filename)))
+        return parsed(filename)
     except (SyntaxError, ValueError, RecursionError):
         return None

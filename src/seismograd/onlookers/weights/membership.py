@@ -20,7 +20,7 @@ from seismograd.onlookers.weights import flow
 from seismograd.onlookers.weights.fresh import fresh
 from seismograd.onlookers.weights.holders import Holders
 from seismograd.onlookers.weights.idle import Idle
-from seismograd.places import chain
+from seismograd.places import Spot, chain
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Roster, Watched
 from seismograd.stats.tensors import dense, there
@@ -38,6 +38,10 @@ _IN_PART = 2.0
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 _MOST_NAMES = 32
+
+_PLACED = 3
+"""At so many backwards the line is noted that is told."""
+
 _MEANT = "requiresgrad"
 
 
@@ -85,7 +89,8 @@ class Membership(Onlooker):
         self._whole: dict[str, Tensor] = {}  # of those that seem to be: what all their elements add up to
         self._in_part: set[str] = set()  # some elements are put back, others learn: it is meant
         self._inputs: set[tuple[int, int]] = set()
-        self._place: dict[str, Any] | None = None
+        self._made: list[tuple[Spot, ...]] = []  # where the newest modules and losses of the first steps were called
+        self._place: Spot | None = None
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -96,18 +101,24 @@ class Membership(Onlooker):
             self._inputs.update(
                 flow.address(tensor) for tensor in tensors_in((args, kwargs)) if _lies_in_memory(tensor)
             )
-        elif ours and module.training and (path := self._know().by_id.get(id(module))) is not None:
+            self._note_line()
+            return
+        self._made = []
+        if ours and module.training and (path := self._know().by_id.get(id(module))) is not None:
             self._called.add(path)
 
     def loss_computed(self, name: str, output: Any, args: Sequence[Any]) -> None:
         self._idle.loss_computed(output)
+        if self._made:  # a model was called before, to train
+            self._note_line()
 
     def backward_starts(self, roots: Sequence[Any], graph: Graph | None) -> None:
         self._heard = True
         self._backwards += 1
         holders = self._know()
-        if self._backwards <= 3:
-            self._place = _line() or self._place
+        if self._backwards <= _PLACED:
+            self._place = _line(chain(sys._getframe()), self._made) or self._place
+            self._made = []
         if graph is None or not graph.complete:
             return
         roster = self.watched.roster
@@ -243,7 +254,7 @@ class Membership(Onlooker):
             "reached": len(self._reached.intersection(roster.names)),
             "strangers": len(self._strangers),
             "optimizers": self._tell_optimizers(roster, flags),
-            "line": self._place,
+            "line": _told(self._place),
         }
         if unreached:
             told |= self._tell_unreached(unreached, holders, roster)
@@ -285,6 +296,10 @@ class Membership(Onlooker):
         self._inputs.clear()
 
     # -- what was called -----------------------------------------------------------------------------------------
+
+    def _note_line(self) -> None:
+        if self._backwards < _PLACED:
+            self._made = [*self._made[-7:], chain(sys._getframe())]
 
     def _know(self) -> Holders:
         """The modules as they are now: made anew when the roster is."""
@@ -669,9 +684,13 @@ def _lies_in_memory(tensor: Tensor) -> bool:
     return tensor.layout is torch.strided and tensor.numel() > 1 and flow.has_storage(tensor)
 
 
-def _line() -> dict[str, Any] | None:
-    """The user's line that calls backward."""
-    spots = chain(sys._getframe(1), 1)
-    if not spots:
+def _line(backward: Sequence[Spot], made: Sequence[Sequence[Spot]]) -> Spot | None:
+    """The user's line that calls backward. If that is the call of a framework (`trainer.fit`), which called the user's
+    own code before, for the loss, it is the newest line of that."""
+    if not backward:
         return None
-    return {"file": spots[0].file, "line": spots[0].line, "code": spots[0].source}
+    return next((spots[0] for spots in reversed(made) if backward[0] in spots[1:]), backward[0])
+
+
+def _told(spot: Spot | None) -> dict[str, Any] | None:
+    return None if spot is None else {"file": spot.file, "line": spot.line, "code": spot.source}
