@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from seismograd import governor
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of several processes that spin for each other's processors
+os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
