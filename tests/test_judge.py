@@ -263,7 +263,12 @@ def test_values_that_are_not_finite_spread_over_ranks_only_where_that_was_seen()
 
 
 @pytest.mark.parametrize(
-    ("cause", "effect"), [("unshuffled-data", "loss-explosion"), ("gradient-vanishing", "constant-output")]
+    ("cause", "effect"),
+    [
+        ("unshuffled-data", "loss-explosion"),
+        ("unshuffled-data", "gradient-explosion"),
+        ("gradient-vanishing", "constant-output"),
+    ],
 )
 def test_the_fault_stands_before_what_it_does_to_the_numbers(cause, effect):
     judge = Judge(DEFAULT)
