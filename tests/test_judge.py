@@ -260,3 +260,18 @@ def test_values_that_are_not_finite_spread_over_ranks_only_where_that_was_seen()
     for each in rest:
         judge.add(each)
     assert {f.evidence.get("because") for f in judge.findings if f.rank in (2, 3)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("cause", "effect"),
+    [
+        ("unshuffled-data", "loss-explosion"),
+        ("unshuffled-data", "gradient-explosion"),
+        ("gradient-vanishing", "constant-output"),
+    ],
+)
+def test_the_fault_stands_before_what_it_does_to_the_numbers(cause, effect):
+    judge = Judge(DEFAULT)
+    judge.add(Finding(effect, Severity.CRITICAL, 5, "the output says it, or the loss"))
+    judge.add(Finding(cause, Severity.WARNING, 20, "the fault"))
+    assert [(f.id, f.evidence.get("because")) for f in judge.findings] == [(cause, None), (effect, cause)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sqlite3
+import sys
 import threading
 from time import sleep
 
@@ -18,8 +19,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
 import seismograd as sg
 from seismograd.onlookers.resources import trial
+from seismograd.onlookers.resources.loading import Loading
 from seismograd.onlookers.resources.safety import caches, refusal
-from seismograd.onlookers.resources.stacks import Samples
+from seismograd.onlookers.resources.stacks import Samples, stage_of
 from seismograd.onlookers.resources.trial import Order, make
 from seismograd.sinks import Memory
 
@@ -263,6 +265,18 @@ def test_what_is_fast_is_left_alone():
     assert [found.id for found in watch.findings if found.id == "data-starvation"] == []
 
 
+def test_of_accumulated_batches_each_counts_alone():
+    """Eight quick batches for one step are no slow loader."""
+    loading = Loading(None, lambda seconds: None)
+    loader = iter(DataLoader(torch.rand(64, 3), batch_size=1))
+    for _ in range(4):
+        for _ in range(8):
+            loading.data_came(next(loader), loader)
+        loading.timed({"data": 0.016, "step": 0.024, "watch": 0.0})
+    assert [wait for wait, _ in loading._judged] == pytest.approx([0.002] * 3)  # a pass begins unjudged
+    assert not loading._waits_for(0.5, 0.004)
+
+
 def test_workers_that_keep_up_are_left_alone():
     """A step of its own length, and workers that need less than that."""
 
@@ -338,3 +352,18 @@ def test_sampler_frames_of_the_loop_are_no_wait():
 
 def test_sequential_sampler_is_known():
     assert refusal(iter(DataLoader(Items(), batch_size=4, sampler=SequentialSampler(Items())))) is None
+
+
+def test_a_loader_without_workers_never_waits_for_them():
+    seen = []
+
+    iterator = iter(DataLoader(Items(nap=0.0), batch_size=2, pin_memory=False))
+    plain = type(iterator)._next_data
+
+    def in_between(self):
+        seen.append(stage_of(sys._getframe()))
+        return plain(self)
+
+    iterator._next_data = in_between.__get__(iterator)
+    next(iterator)
+    assert seen == [None]

@@ -480,6 +480,33 @@ def test_a_guarded_loop(watching, line):
     assert (origin.where.op, origin.where.line) == ("aten.log", line("log"))
 
 
+def test_a_model_that_computes_its_own_loss(watching, line):
+    """As those of transformers do: what its loss made is a fault of the loss, not of an activation."""
+
+    class Labelled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x, labels):
+            logits = self.head(x)
+            return nn.functional.cross_entropy(logits, labels), logits  # <- own loss
+
+    model = Labelled()
+    optimizer = SGD(model.parameters(), lr=0.01)
+    run = watching(model, optimizer)
+    for label in (0, -100):
+        loss, _ = model(GOOD, torch.full((len(GOOD),), label))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    run.watch.flush()
+    found = {one.id: one for one in run.watch.findings}
+    assert "nonfinite-activation" not in found
+    assert found["nonfinite-loss"].where.line == line("own loss")
+    assert found["nonfinite-loss"].evidence["pattern"] == "no-target-counts"
+
+
 def test_a_guarded_loop_whose_own_op_is_at_fault(watching, line):
     model = nn.Linear(4, 1)
     optimizer = SGD(model.parameters(), lr=0.01)

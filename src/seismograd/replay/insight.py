@@ -15,7 +15,8 @@ from seismograd.replay.values import Values
 
 _SHOWN = 3
 
-_LOSSES = ("loss", "loss_nd", "entropy", "with_logits", "kl_div", "cross_entropy_loss")
+LOSSES = ("loss", "loss_forward", "loss2d_forward", "loss_nd", "entropy", "with_logits", "kl_div", "cross_entropy_loss")
+"""How the names of torch's losses end."""
 
 
 @dataclass(slots=True)
@@ -105,7 +106,7 @@ def unreduced(glue: Glue) -> Tensor | None:
         number = waiting.pop(0)[1]
         node = glue.nodes[number]
         name = node.op.partition(".")[2]
-        if name.endswith(_LOSSES) and "reduction" in node.scalars:
+        if name.endswith(LOSSES) and "reduction" in node.scalars:
             return values.again(number, reduction=0)
         if name in ("mean", "sum") and "dim" not in node.scalars:
             whole = values.of(node.edges[0])

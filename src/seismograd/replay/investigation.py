@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from seismograd.places import Spot
 from seismograd.records import Origin
 from seismograd.replay.glue import Edge, Glue, Node
-from seismograd.replay.insight import Passages, heaviest, unreduced
+from seismograd.replay.insight import LOSSES, Passages, heaviest, unreduced
 from seismograd.replay.lines import lines_noted
 from seismograd.replay.numbers import bad_places, holds_nan, is_bad, operand, plain, same, tensors_in
 from seismograd.replay.recorder import Call, Step
@@ -219,7 +219,7 @@ class Investigation:
             note, sure = (eager if "compiled" in facts else other), False
         phase = origin.phase
         where = origin.where
-        if not call.ours and phase == "forward":
+        if phase == "forward" and (not call.ours or _is_loss(origin)):
             phase = "loss"
             where = replace(where, phase="loss")
         return replace(origin, phase=phase, where=where, facts=facts, note=note, sure=sure)
@@ -455,6 +455,11 @@ def _of_node(
         sure=sure and node.spot is not None,
         note=note,
     )
+
+
+def _is_loss(origin: Origin) -> bool:
+    """Whether a loss made it: models that are given their labels compute it in their own forward."""
+    return origin.size == 1 and (origin.where.op or "").endswith(LOSSES)
 
 
 def _samples(tensor: Tensor) -> dict[str, int]:

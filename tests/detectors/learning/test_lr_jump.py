@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from seismograd.detectors.learning.lr_jump import LrJump
+from seismograd.records import Reading
 
 STEPS = np.arange(400)
 
@@ -32,6 +33,14 @@ def test_fires_on_a_decay_stepped_with_every_batch(lab):
     losses = 2.0 - 0.5 * np.minimum(STEPS, 50) / 50
     findings = lab.run(LrJump(), lab.scalars(losses, lr__0=0.1 * 0.9**STEPS))
     assert findings[0].severity == "warning"
+
+
+def test_names_the_line_that_steps_the_scheduler(lab):
+    turn = {"places": {"scheduler": {"file": "train.py", "line": 31, "code": "scheduler.step()"}}}
+    readings = lab.scalars([1.0] * 150, lr__0=[0.1 * (1 - at / 100) for at in range(150)])
+    readings.insert(3, Reading(3, facts={"order": {"turns": [turn]}}))
+    (first, *_) = lab.run(LrJump(), readings)
+    assert (first.where.file, first.where.line) == ("train.py", 31)
 
 
 def cosine(steps, total):

@@ -41,6 +41,7 @@ FALLEN = {"lr": 1e-4}
         {"epoch": 100, "kind": "CosineAnnealingLR", "settings": {"T_max": 30.0}},
         {"epoch": 100, "kind": "ReduceLROnPlateau", "settings": {"patience": 5.0}, **FALLEN},
         {"kind": "ExponentialLR", "settings": {"gamma": 0.8}, "count": 200, "fell": 30, "lr": 1e-9},
+        {"epoch": 16, "epochs": 13, "count": 200, "fell": 40, "lr": 1e-19},  # one pass is too short for it
     ],
 )
 def test_fires_on_epochs_counted_as_batches(order, told):
@@ -52,6 +53,7 @@ def test_fires_on_epochs_counted_as_batches(order, told):
     [
         {"epoch": 100},  # has not fallen yet
         {"epoch": 20, **FALLEN},
+        {"epoch": 16, "epochs": 6, "count": 100, "fell": 40, "lr": 1e-9},  # it may be the end of the run
         {"epoch": 100, "each_step": 0, **FALLEN},
         {"epoch": 5000, "settings": {"step_size": 1000.0, "gamma": 0.1}, **FALLEN},
         {"epoch": 200, "kind": "MultiStepLR", "settings": {"last_milestone": 90.0, "gamma": 0.1}, **FALLEN},

@@ -50,6 +50,7 @@ class ConstantOutput:
         "lr-too-high",
         "weight-decay-dominates",
         "gradient-explosion",
+        "gradient-vanishing",
         "dead-units",
         "saturated-units",
         "unnormalized-input",

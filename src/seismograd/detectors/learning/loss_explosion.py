@@ -61,6 +61,7 @@ class LossExplosion:
         "loss-input-mismatch",
         "label-out-of-range",
         "accumulation-mismatch",
+        "unshuffled-data",
     )
 
     far: float = 10.0

@@ -7,9 +7,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
+from seismograd.detectors.loop.orders import at
 from seismograd.detectors.running import Ema, First, median
 from seismograd.detectors.wording import found, number
-from seismograd.records import Finding, Reading, Severity
+from seismograd.records import Finding, Reading, Severity, Where
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class LrJump:
     """
 
     id: ClassVar[str] = "lr-jump"
-    needs: ClassVar[tuple[str, ...]] = ("lr",)
+    needs: ClassVar[tuple[str, ...]] = ("lr|facts/order",)
     follows: ClassVar[tuple[str, ...]] = ("scheduler-order",)
 
     jump: float = 5.0
@@ -72,6 +73,7 @@ class _Checker:
         "_lr",
         "_peak",
         "_recent",
+        "_scheduled",
         "_wait",
         "_zero",
     )
@@ -85,9 +87,14 @@ class _Checker:
         self._first, self._loss, self._recent = First(10), Ema(20), deque(maxlen=32)
         self._jump: tuple[str, float, float, int] | None = None
         self._wait, self._level, self._before, self._peak = 0, 0.0, 0.0, 0.0
+        self._scheduled = Where()  # the line that steps the scheduler
 
     def check(self, reading: Reading) -> Finding | None:
         scalars = reading.scalars
+        if "order" in reading.facts:
+            for turn in reading.facts["order"]["turns"] if self._scheduled.line is None else ():
+                self._scheduled = at(turn, "scheduler")
+            return None
         self._count += 1
         known, limits = self._lr, self._detector
         highest_now, jumped, fell = 0.0, None, False
@@ -172,7 +179,16 @@ class _Checker:
             f"Check what sets the rate at step {step}: a second scheduler, a factor above 1, a restored state.",
             f"If it is meant, rise to {number(lr)} over some hundred steps instead of one.",
         ]
-        return found(self._detector, reading, Severity.WARNING, message, evidence, advice=advice, step=step)
+        return found(
+            self._detector,
+            reading,
+            Severity.WARNING,
+            message,
+            evidence,
+            advice=advice,
+            step=step,
+            where=self._scheduled,
+        )
 
     def _negative(self, reading: Reading, name: str, lr: float) -> Finding:
         message = (
@@ -181,7 +197,9 @@ class _Checker:
         )
         evidence = {"group": name.removeprefix("lr/"), "lr": float(lr), "limit": 0.0}
         advice = ["The schedule ran past its end: give it the right number of steps, or clamp it: `max(0.0, ...)`."]
-        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice)
+        return found(
+            self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=self._scheduled
+        )
 
     def _is_zero(self, reading: Reading) -> Finding | None:
         limits, since = self._detector, self._zero
@@ -207,7 +225,7 @@ class _Checker:
             ]
             severity = Severity.WARNING
         evidence = {"lr": 0.0, "highest": float(self._peak), "readings": since, "limit": wait}
-        return found(limits, reading, severity, message, evidence, advice=advice)
+        return found(limits, reading, severity, message, evidence, advice=advice, where=self._scheduled)
 
     def _is_low(self, reading: Reading, lr: float) -> Finding | None:
         limits = self._detector
@@ -232,7 +250,7 @@ class _Checker:
             " batch.",
             f"Or stretch it over the whole run: at least {self._count} steps so far.",
         ]
-        return found(limits, reading, Severity.WARNING, message, evidence, advice=advice)
+        return found(limits, reading, Severity.WARNING, message, evidence, advice=advice, where=self._scheduled)
 
     def _converged(self) -> bool:
         """Whether the loss has come down so far that a dead rate does no harm."""

@@ -31,7 +31,8 @@ class SchedulerOrder:
     `T_max`, `patience`) brings the rate below `nothing` of its peak, or past the end of its cosine, within one pass
     over the loader, and the rate has fallen to a tenth or the cosine is past its end. Numbers of `large` and more are
     taken to be meant for batches, and from `small` on it is told only in the second pass: there might be but one.
-    Without a loader to compare with: once the rate has been below `nothing` for twice as long as it took to get there.
+    Where a pass is shorter than that, or there is no loader to compare with: once the rate has been below `nothing` for
+    twice as long as it took to get there.
 
     Too seldom: it steps once for each pass over the loader, but was built for as many steps as there are batches in
     all (`total_steps` or `T_max` is a multiple of the loader's length).
@@ -109,9 +110,9 @@ class _Checker:
             if "T_max" in settings and kind == "CosineAnnealingLR":
                 return bool(settings["T_max"] < min(epoch, limits.large) and count > settings["T_max"] + 1)
             horizon = self._horizon(kind, settings)
-            if horizon is not None:
+            if horizon is not None and horizon < epoch:
                 soon = _unit(settings) < limits.small or (epochs > 1 and _unit(settings) < limits.large)
-                return bool(fallen and horizon < epoch and soon)
+                return bool(fallen and soon)
             if kind == "ReduceLROnPlateau" and count <= epoch and epochs <= 1:
                 return bool(schedule["lr"] <= 0.01 * schedule["peak"] and settings.get("patience", 0) < epoch)
         if kind not in ("StepLR", "ExponentialLR"):  # what a function of the user's means is not to be known

@@ -59,6 +59,7 @@ class GradientExplosion:
         "loss-input-mismatch",
         "label-out-of-range",
         "accumulation-mismatch",
+        "unshuffled-data",
     )
 
     extreme: float = 1e3

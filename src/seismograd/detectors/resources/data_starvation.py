@@ -23,10 +23,10 @@ class DataStarvation:
     How it is judged
     ----------------
     Over the last `steps` steps, without the first batches of each pass over a loader, which wait for workers to start:
-    the median share of the wait in the step is `share` or more, and the median wait `seconds` or more; evaluation,
-    checkpoints and logging between steps do not count, nor does the time in which other programs had the processors. On
-    an accelerator a wait counts only if the device had nothing left to do. Data that is made in the loop itself,
-    without a `DataLoader`, is not seen.
+    the median share of the wait in the step is `share` or more, and the median wait `seconds` or more; where gradients
+    are accumulated, both are those of one batch. Evaluation, checkpoints and logging between steps do not count, nor
+    does the time in which other programs had the processors. On an accelerator a wait counts only if the device had
+    nothing left to do. Data that is made in the loop itself, without a `DataLoader`, is not seen.
 
     What the wait is for (reading, transform, collate, copy) is known from samples of the stack, for a few steps. Then
     copies of the loader make a few batches in processes of their own, where that is safe: not for iterable datasets,

@@ -51,9 +51,10 @@ class Loading(Onlooker):
     def __init__(self, watched: Watched, account: Callable[[float], None]) -> None:
         super().__init__(watched)
         self._account = account  # what is done once in a run is not the steps' to pay
-        self._judged: deque[tuple[float, float]] = deque(maxlen=STEPS)  # wait and length of steps
+        self._judged: deque[tuple[float, float]] = deque(maxlen=STEPS)  # wait and length of steps, for each batch
         self._iterator: weakref.ref[Any] | None = None
         self._came = 0  # batches of this iterator
+        self._batches = 0  # since the last step: several of them where gradients are accumulated
         self._passes: dict[int, int] = {}  # by dataset: how often it was begun
         self._rows = 0
         self._unjudged = True
@@ -77,6 +78,7 @@ class Loading(Onlooker):
             if self._passes[source] == 2:  # a first pass may have been slow by nature: what comes now counts alone
                 self._judged.clear()
         self._came += 1
+        self._batches += 1
         if self._came <= int(getattr(loader, "_num_workers", 0)) + 2:
             self._unjudged = True  # the first batches of a pass wait for workers to start, by nature
         if not self._rows:
@@ -96,6 +98,7 @@ class Loading(Onlooker):
 
     def timed(self, phases: Mapping[str, float]) -> None:
         unjudged, self._unjudged = self._unjudged, False
+        batches, self._batches = max(1, self._batches), 0
         if unjudged or "data" not in phases:
             return
         told = phases.get
@@ -104,10 +107,10 @@ class Loading(Onlooker):
         step = phases["step"] - phases["watch"] - between - in_line
         wait = phases["data"] - in_line if self._device_idle else 0.0
         if step > 0:
-            self._judged.append((wait, step))
+            self._judged.append((wait / batches, step / batches))
 
     def restart(self) -> None:
-        self._unjudged = True
+        self._unjudged, self._batches = True, 0
 
     def finished(self) -> None:
         self._over = True

@@ -92,7 +92,8 @@ def _waiting(frame: FrameType, inner: list[FrameType]) -> tuple[str, Spot | None
         name = each.f_code.co_filename.replace(os.sep, "/")
         if name.endswith(_PASSED_ON) or each.f_code.co_name in _RECEIVES:
             return COPY, None
-    return (WORKERS, None) if inner else None
+    others_work = frame.f_code.co_qualname.startswith("_MultiProcessing")
+    return (WORKERS, None) if inner and others_work else None
 
 
 @lru_cache(maxsize=512)
