@@ -37,6 +37,9 @@ with sg.watch(model, optimizer, name="ddp", store="runs") as watch:
             nn.utils.clip_grad_norm_(model.parameters(), 0.01)
         optimizer.step()
 
-print(f"rank {rank}: {watch.status}, {watch.report()['run']['steps']} steps, loss {loss.item():.3f}", flush=True)
+status = (
+    f"{watch.status}, " if rank == 0 else ""
+)  # the first one's is that of all: what is wrong between ranks it knows
+print(f"rank {rank}: {status}{watch.report()['run']['steps']} steps, loss {loss.item():.3f}", flush=True)
 del model  # it holds the process group, whose threads, alive at the end of Python, abort it now and then (torch's own)
 dist.destroy_process_group()

@@ -272,6 +272,26 @@ def test_a_table_fits_its_width_and_leaves_out_what_is_the_same() -> None:
     assert rank_lines(found[:1], 80) == []
 
 
+def test_a_long_exception_takes_no_other_column_away() -> None:
+    exit_ = {"code": 1, "exception": f"RuntimeError: {'connection closed by peer ' * 4}"}
+    found = sides({0: state(status="crashed", exit=exit_), 1: state(steps=71, life="lost")})
+    lines = [line.plain for line in rank_lines(found, 60)]
+    assert lines[0].split() == ["rank", "steps", "status", "state", "loss", "findings"]
+    assert lines[1].endswith("\N{HORIZONTAL ELLIPSIS}")
+    assert lines[2].split() == ["1", "71", "healthy", "lost", "0.5"]
+    narrow = [line.plain for line in rank_lines(found, 40)]
+    assert narrow[2].split() == ["1", "healthy", "lost"], "who is lost matters most"
+
+
+def test_the_verdict_says_whose_error_ended_the_others() -> None:
+    ends = {0: "RuntimeError: Connection closed by peer", 1: "ValueError: bad batch"}
+    states = {r: state(status="crashed", exit={"code": 1, "exception": told}) for r, told in ends.items()}
+    run = {"steps": 100, "ranks": 2, "status": "crashed", "exit": {"code": 1, "exception": ends[0]}}
+    told = text(render_verdict(build_report(run=run, ranks=sides(states))))
+    assert "nothing found, RuntimeError: Connection closed" in told
+    assert told.rstrip().endswith("ValueError: bad batch")
+
+
 def test_the_verdict_on_several_ranks() -> None:
     given = [finding("memory-leak", rank=rank) for rank in (0, 1)] + [finding("lr-jump", rank=1)]
     states = {0: state(status="warning"), 1: state(status="warning", steps=98)}

@@ -15,6 +15,7 @@ from .launching import PROGRAMS, launched, told
 
 HEALTHY = (
     *("ddp", "batchnorm", "accumulating", "fsdp", "by-hand", "local-sgd", "alone", "clamped", "loaded"),
+    *("own-head", "own-frozen-part", "sharded-optimizer", "ensemble"),
     *("checkpointed", "tensor-parallel", "pipelined"),
 )
 
@@ -25,6 +26,7 @@ SICK = {
     "clipped": ("rank-desync", None, 20, "unsynchronised-clipping", "module.0.weight"),
     "rates": ("rank-desync", 1, 20, "learning-rates", "module.0.weight"),
     "forgotten": ("rank-desync", None, 20, "unknown", "0.weight"),
+    "begun-apart": ("rank-desync", None, 0, "different-start", "0.weight"),
     "grown": ("rank-desync", None, None, "parameters-unknown-to-wrapper", "module.5.weight"),
     "branching": ("rank-desync", 1, 20, "control-flow", "0.weight"),
     "poisoned": ("rank-nonfinite", 1, 20, None, None),

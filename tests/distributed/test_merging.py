@@ -102,6 +102,28 @@ def test_ranks_that_agree_again_were_only_apart_for_a_while():
     assert (last["first"], last["times"], last["agreements"]) == (3, 1, 2)
 
 
+def started(step: int, gradients: Any = None, weights: tuple[int, int] = (1, 2), calls: int = 4) -> dict[int, Any]:
+    """Two plain ranks that are apart, and what their optimizers began to step with."""
+    own = gradients if isinstance(gradients, tuple) else (gradients or step, gradients or step)
+    told = {"kind": "replicas", "collectives": calls * step}
+    return {r: note(step, parameters=weights[r] + step, applied=[own[r], weights[r]], **told) for r in range(2)}
+
+
+def test_ranks_that_began_apart_and_step_with_one_gradient():
+    def times(*steps):
+        told = merged(2, *steps)[-1].facts["ranks"].get("apart", {}).get("parameters", {})
+        return told.get("one_gradient", 0)
+
+    assert times(*(started(step) for step in range(1, 7))) == 6
+    some = [started(step) for step in range(1, 4)]
+    assert times(*some, started(4, (8, 9)), started(5)) == 0, "an ensemble, whose gradients were alike by chance"
+    assert times(*some, started(4, weights=(3, 3)), started(5)) == 0, "they were brought together before the step"
+    assert times(*(started(step, gradients=7) for step in range(1, 7))) == 1, "such as zeros"
+    assert times(*(started(step, calls=0) for step in range(1, 7))) == 1, "nobody averages anything"
+    skipped = {rank: note(4, kind="replicas", parameters=rank) for rank in range(2)}
+    assert times(*some, skipped, started(5)) == 4
+
+
 def test_only_ranks_of_one_group_are_compared():
     told = {rank: note(0, parameters=rank // 2, group=f"{rank // 2}+2") for rank in range(4)}
     (reading,) = merged(4, told)

@@ -95,27 +95,52 @@ def test_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.run_id().count("-") == 2
 
 
+class Kept:
+    """A key-value store."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    def wait(self, keys: list[str], _: Any) -> None:
+        if keys[0] not in self.kept:
+            raise RuntimeError("timed out")
+
+    def compare_set(self, key: str, _: str, value: str) -> bytes:
+        return self.kept.setdefault(key, value).encode()
+
+
 def test_over_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first rank says it; another one, if it does not come."""
-    kept: dict[str, str] = {}
-
-    class Kept:
-        def wait(self, keys: list[str], _: Any) -> None:
-            if keys[0] not in kept:
-                raise RuntimeError("timed out")
-
-        def compare_set(self, key: str, _: str, value: str) -> bytes:
-            return kept.setdefault(key, value).encode()
-
-    monkeypatch.setattr(world, "store", Kept)
+    found = Kept()
+    monkeypatch.setattr(world, "store", lambda: found)
     _told(monkeypatch, RANK=0, WORLD_SIZE=2, MASTER_ADDR="a", MASTER_PORT=1)
     first = world.run_id()
     monkeypatch.setattr(world, "_named", iter(range(100, 200)))
     _told(monkeypatch, RANK=1)
     second = world.run_id()
-    assert first in kept.values()
-    assert second in kept.values()
+    assert first in found.kept.values()
+    assert second in found.kept.values()
     assert first != second
     monkeypatch.setattr(world, "_named", iter(range(100, 200)))
     _told(monkeypatch, RANK=0)
     assert world.run_id() == second
+
+
+@pytest.mark.parametrize(("launchers", "same"), [("True", False), ("False", True)])
+def test_two_launches_on_several_machines_are_two_runs(monkeypatch, launchers: str, same: bool) -> None:
+    """The launcher's store is a new one in each launch; that of the ranks is in each attempt, and tells nothing."""
+    launch = {"WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "GROUP_WORLD_SIZE": 2, "MASTER_ADDR": "a", "MASTER_PORT": 29500}
+    _told(monkeypatch, **launch, TORCHELASTIC_RUN_ID="none", TORCHELASTIC_USE_AGENT_STORE=launchers)
+
+    def named(found: Kept, **told: Any) -> str:
+        monkeypatch.setattr(world, "store", lambda: found)
+        monkeypatch.setattr(world, "_named", iter([0]))
+        monkeypatch.setattr(records, "_made", iter([0]))
+        _told(monkeypatch, **told)
+        return world.run_id()
+
+    one, other = Kept(), Kept()
+    first = named(one, RANK=0)
+    assert named(one, RANK=3) == first
+    assert named(one, RANK=0, TORCHELASTIC_RESTART_COUNT=1) == first, "an attempt"
+    assert (named(other, RANK=0, TORCHELASTIC_RESTART_COUNT=0) == first) is same

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from seismograd.amounts import duration, number
+from seismograd.reports.page import curves
 from seismograd.reports.page.heat import cells_of, common_part, fitted, png, scale_of, shortened
 from seismograd.reports.page.markup import Html, data, escape, prose, tag
 from seismograd.reports.page.scale import Scale, short, step_ticks, steps_scale
@@ -173,3 +174,18 @@ def test_times_as_people_write_them(seconds, text):
 )
 def test_numbers_as_people_write_them(value, text):
     assert number(value) == text
+
+
+def test_curves_that_go_bad_together_are_hatched_once():
+    """Hatched area upon hatched area hides what is written there."""
+
+    def areas(*starts):
+        lines = [
+            curves.line_through(f"rank {rank}", range(50), [1.0] * bad + [math.nan] * (50 - bad))
+            for rank, bad in enumerate(starts)
+        ]
+        return [str(each) for each in curves._broken(lines, Scale(0.0, 49.0))]
+
+    (area,) = areas(26, 25, 26, 26)
+    assert "NaN" in area
+    assert ["NaN" in each for each in areas(0, 25)] == [True, True], "far enough from the other to say it again"

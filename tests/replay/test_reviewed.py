@@ -52,6 +52,11 @@ class Safe(SGD):
                 parameter.sub_(parameter.grad.nan_to_num(0.0, 0.0, 0.0), alpha=group["lr"])
 
 
+class Bouncing(nn.Module):
+    def forward(self, x):
+        raise ValueError("not this batch")
+
+
 def net(faulty):
     return nn.Sequential(Scale(), faulty, nn.Linear(4, 1))
 
@@ -606,3 +611,27 @@ def test_the_module_in_which_an_exploding_gradient_grows():
     found = found_by("gradient-explosion", model, SGD(model.parameters(), lr=1e-9), steps=64, batch=batch)
     assert found.evidence["largest_gain"]["module"] == "1"
     assert found.evidence["largest_gain"]["gain"] > 100.0
+
+
+def test_an_evaluation_and_a_failed_call_while_steps_are_traced():
+    model, now = net(nn.Identity()), [0]
+    optimizer = Safe(model.parameters(), lr=0.1)
+
+    def averaged(parameter):  # as an all-reduce does it: no second run shows where the NaN is from
+        if now[0] == 2:
+            parameter.grad.fill_(float("nan"))
+            now[0] += 1
+
+    model[0].weight.register_post_accumulate_grad_hook(averaged)
+    with sg.watch(model, optimizer, sinks=[], strict=True) as watch:
+        for step in range(6):
+            now[0] = step
+            optimizer.zero_grad()
+            model(GOOD).square().mean().backward()
+            optimizer.step()
+            assert (watch._loop._replayer._live is not None) == (step >= 2)
+            with torch.no_grad():
+                model(GOOD)
+            with contextlib.suppress(ValueError):
+                nn.Sequential(model, Bouncing())(GOOD)
+    assert [finding.id for finding in watch.findings] == ["nonfinite-gradient"]

@@ -56,6 +56,20 @@ def test_renamed_and_back(tmp_path: Path) -> None:
     _resumed(ranks, tmp_path / "store")
 
 
+def test_away_for_good_is_not_called_recorded(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path / "store", 2)
+    ranks.train(20)
+    ranks.flush()
+    assert all(sink.written for sink in ranks.sinks)
+    (tmp_path / "store").rename(tmp_path / "away")
+    ranks.train(20)
+    until(lambda: _troubled(ranks))
+    ranks.end()
+    for told in (sink.told() for sink in ranks.sinks):
+        assert told["written"] == 0
+        assert told["missing"].startswith("the file that it was written to is gone")
+
+
 def test_unmounted_and_back(tmp_path: Path) -> None:
     place, other = tmp_path / "mounted", tmp_path / "disk"
     place.mkdir()

@@ -42,6 +42,32 @@ class Agreement:
 
 
 @dataclass(slots=True)
+class _Start:
+    """Ranks that step with the very same gradients, as if they were one model, and never were one."""
+
+    times: int = 0
+    """Steps at which it was so; -1 once it was not."""
+    gradients: Any = None
+    collectives: dict[int, Any] = field(default_factory=dict)
+
+    def add(self, notes: Mapping[int, Note]) -> None:
+        if self.times < 0:
+            return
+        applied = [note["applied"] for note in notes.values() if "applied" in note]
+        if len(applied) < len(notes):
+            return
+        gradients, parameters = ({each[at] for each in applied} for at in (0, 1))
+        if len(gradients) > 1 or len(parameters) == 1:
+            self.times = -1
+            return
+        collectives = {rank: note.get("collectives") for rank, note in notes.items()}
+        averaged = all(now is None or now != self.collectives.get(rank) for rank, now in collectives.items())
+        if averaged and gradients != self.gradients:  # those of zeros, or of a loss that is linear, may be alike anyway
+            self.times += 1
+        self.gradients, self.collectives = gradients, collectives
+
+
+@dataclass(slots=True)
 class _Same:
     """Groups of ranks that had the very same, step after step."""
 
@@ -57,6 +83,7 @@ class Merger:
         self.world = world
         self._steps: OrderedDict[int, dict[int, Note]] = OrderedDict()
         self._agreements = {what: Agreement() for what in ("parameters", "gradients", "buffers")}
+        self._start = _Start()
         self._newest: dict[int, int] = {}
         """By rank the newest step that it told of."""
         self._same = {"batch": _Same(), "random": _Same()}
@@ -182,6 +209,7 @@ class Merger:
         found: dict[str, Any] = {}
         if len(notes) < self.world:
             return found
+        self._start.add(notes)
         for what, known in self._agreements.items():
             sums = {rank: note[what] for rank, note in notes.items() if note.get(what) is not None}
             if len(sums) < self.world:
@@ -203,6 +231,8 @@ class Merger:
                 "first": known.first_apart,
                 "times": known.apart,
             }
+            if what == "parameters" and self._start.times > 0:
+                found[what]["one_gradient"] = self._start.times
             first = known.apart == 1 and what not in self._asked_already
             if what != "gradients" and (first or known.apart == AGAIN):
                 self.question = (step, what, [group[0] for group in groups[:4]])

@@ -52,19 +52,21 @@ def run_id() -> str:
     """A name for a run, the same on all ranks of a launch and in all its attempts.
 
     The ranks of one machine have the same parent, which is enough. Where they are on several, or the launcher is no
-    elastic one, the first says it over torch's own key-value store. Without one, it is made of what all are told.
+    elastic one, the first says it over torch's own key-value store. Without one, it is made of what all are told: so
+    it is, too, where the store is the ranks' own, which is another one in each attempt.
     """
     name = records.run_id()
     elastic = bool(os.environ.get("TORCHELASTIC_RUN_ID"))
     if world_size() < 2 or (elastic and not spans_machines()):
         return name
+    proposed = name if elastic and not _is_the_launchers() else records.new_id()
     told: list[str] = []
 
     def ask() -> None:
         with contextlib.suppress(Exception):  # it does not answer, or not in time: what all are told has to do
             found = store()
             if found is not None:
-                told.append(_agreed(found, name if elastic else records.new_id()))
+                told.append(_agreed(found, proposed))
 
     asking = threading.Thread(target=ask, name="seismograd-name", daemon=True)  # not all of torch's calls have a limit
     asking.start()
@@ -89,9 +91,14 @@ def store(timeout: float = PATIENCE) -> Any:
         if isinstance(found, torch.TCPStore):
             return _client(torch, found.host, found.port, timeout)
         return found.clone() if hasattr(found, "clone") else None
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":  # the launcher's own, which is there before the ranks
+    if _is_the_launchers():  # it is there before the ranks
         return _client(torch, os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), timeout)
     return None
+
+
+def _is_the_launchers() -> bool:
+    """Whether the store is the elastic launcher's own, which lives as long as the launch."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def _client(torch: Any, host: str, port: int, timeout: float) -> Any:

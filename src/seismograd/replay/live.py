@@ -34,6 +34,7 @@ class Live:
 
     def _begin(self) -> None:
         self._outputs = []
+        self._inside = False
         self._tracer = Tracer(
             module_names(self._models), known_tensors(self._models.items()), base=patches.engine, live=True
         )
@@ -51,10 +52,14 @@ class Live:
             self._tracer.knows(storage_of(tensor), Known(name, "argument", tensor.detach()))
         self._tracer.default = caller()
         self._tracer.module_starts(module)
+        self._inside = True
         self._enter()
 
-    def module_ended(self, output: Any) -> None:
+    def module_ended(self, output: Any = None) -> None:
         self.leave()
+        if not self._inside:  # an evaluation, or it began before this step: of neither the beginning was heard
+            return
+        self._inside = False
         self._tracer.module_ended()
         self._outputs += [tensor.detach() for _, tensor in tensors_in(output)]
 

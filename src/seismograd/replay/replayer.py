@@ -98,7 +98,7 @@ class Replayer:
 
     def module_failed(self) -> None:
         if self._live is not None:
-            self._live.leave()
+            self._live.module_ended()
         self.recorder.module_failed()
 
     def backward_starts(self, roots: Sequence[Any]) -> None:

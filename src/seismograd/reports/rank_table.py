@@ -23,7 +23,7 @@ _STYLES = {
     "lost": "red",
 }
 _RIGHT = ("rank", "steps", "loss", "a step")
-_DROPPED = ("overhead", "host", "state", "loss", "a step", "steps")
+_DROPPED = ("overhead", "host", "a step", "loss", "steps", "state")
 """In this order, where there is no room."""
 
 
@@ -39,7 +39,8 @@ def rank_lines(ranks: Sequence[Side], width: int, most: int = SHOWN) -> list[Tex
             columns.remove(name)
     widths = {name: max(len(name), *(row[name].cell_len for row in rows)) for name in columns}
     for name in _DROPPED:
-        if sum(widths.values()) + 2 * len(widths) > width and name in widths:
+        longer = max(0, widths.get("findings", 0) - width // 3)  # of a long exception the end is cut, not all else
+        if sum(widths.values()) + 2 * len(widths) - longer > width and name in widths:
             del widths[name]
     lines = [_line({name: Text(name, "bold") for name in widths}, widths)]
     lines += [_line(row, widths) for row in rows]
@@ -47,8 +48,8 @@ def rank_lines(ranks: Sequence[Side], width: int, most: int = SHOWN) -> list[Tex
         named = {side["rank"] for side in chosen}
         lines.append(Text(_rest([side for side in ranks if side["rank"] not in named]), "dim"))
     for line in lines:
-        line.truncate(width, overflow="ellipsis")
         line.rstrip()
+        line.truncate(width, overflow="ellipsis")
     return lines
 
 

@@ -79,9 +79,11 @@ class _Verdict:
             return
         headline = _hanging(Text(), _headline(self.report, findings, width), console, width)
         yield from headline
-        if any(finding.severity is not Severity.INFO for finding in findings):
+        ranks = self.report.get("ranks") or ()
+        crashed = any((side.get("exit") or {}).get("exception") for side in ranks)  # whose error came first
+        if crashed or any(finding.severity is not Severity.INFO for finding in findings):
             room = (self.height or _screen(console)) - len(headline)
-            table = rank_lines(self.report.get("ranks") or (), width, min(SHOWN, room // 6))
+            table = rank_lines(ranks, width, min(SHOWN, room // 6))
             yield from _fitted(stories(findings), console, width, room - len(table) - bool(table), _world(self.report))
             if table:
                 yield Text()

@@ -243,7 +243,7 @@ class Recorder:
                 self.spent += time.thread_time() - began
             for done in flushes:
                 done.set()
-            if ending and self._is_over(unwritten):
+            if ending and self._is_over(writing, unwritten):
                 if writing is not None:
                     writing.disconnect()
                 return
@@ -291,7 +291,7 @@ class Recorder:
         except Exception:  # the training changed what was being told, just then
             return {}
 
-    def _is_over(self, unwritten: Batch | None) -> bool:
+    def _is_over(self, writing: Writing | None, unwritten: Batch | None) -> bool:
         """Whether nothing is left to be written, or there is no more time for it."""
         if self.trouble is None:
             return unwritten is None and self._report is None
@@ -299,6 +299,10 @@ class Recorder:
             time.sleep(0.1)
             self._bell.put(None)
             return False
+        if writing is not None and writing.is_gone:
+            self.written = 0
+            self._missing["end"] = "the file that it was written to is gone"
+            return True
         left = len(self._queue) + (len(unwritten.readings) if unwritten else 0)
         self._missing["end"] = f"the last {left:,} readings and the end of the run are not in the store"
         return True

@@ -164,8 +164,13 @@ class Writing:
             with contextlib.suppress(Exception):
                 forks.let_go(engine)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the file that was written to is there no more: deleted, or moved away."""
+        return self._file is not None and _identity(self._url) != self._file
+
     def _connected(self) -> Engine:
-        if self._engine is not None and self._file is not None and _identity(self._url) != self._file:
+        if self._engine is not None and self.is_gone:
             self.disconnect()  # the file was deleted: what is written to it now nobody would find
         if self._engine is None:
             if self._folder is not None:

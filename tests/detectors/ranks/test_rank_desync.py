@@ -56,6 +56,19 @@ def test_plain_replicas_must_have_been_alike_for_several_steps(ranks):
     assert ranks.run(RankDesync(), enough)
 
 
+@pytest.mark.parametrize(("steps", "alike", "found"), [(5, 0, True), (4, 0, False), (0, 0, False), (5, 1, False)])
+def test_plain_replicas_that_began_apart_step_with_one_gradient(ranks, steps, alike, found):
+    apart = {"agreements": alike, "one_gradient": steps}
+    told = ranks.parted(first=0, kind="replicas", gradients=True, apart=apart, detail=ranks.detail())
+    told = ranks.run(RankDesync(), [ranks.stored(reading) for reading in told])
+    assert bool(told) is found
+    for finding in told[:1]:
+        assert (finding.step, finding.evidence["cause"], finding.where.parameter) == (0, "different-start", "0.weight")
+        assert not finding.evidence["gradients_differ"]
+        assert "began with different weights" in finding.message
+        assert "checkpoint" not in " ".join(finding.recommendations)
+
+
 def test_under_ddp_they_may_have_parted_before_the_first_look(ranks):
     finding = only(ranks, ranks.parted(first=0, apart={"agreements": 0}, detail=ranks.detail()))
     assert "alike" not in finding.message

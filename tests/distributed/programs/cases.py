@@ -96,6 +96,31 @@ class ByHand(Loop):
 
     def before_step(self):
         for parameter in self.model.parameters():
+            if parameter.requires_grad:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= dist.get_world_size()
+
+
+class ShardedOptimizer(ByHand):
+    """Each rank steps with some of the parameters only, and then gives them to the others."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        own = list(model.parameters())[self.rank :: dist.get_world_size()]
+        self.optimizer = torch.optim.SGD(own, lr=0.05)
+
+    def after_step(self):
+        self.model.zero_grad()
+        with torch.no_grad():
+            for at, parameter in enumerate(self.model.parameters()):
+                dist.broadcast(parameter, src=at % dist.get_world_size())
+
+
+class OwnHead(ByHand):
+    """What the ranks share is trained together; the last layer is each rank's own."""
+
+    def before_step(self):
+        for parameter in self.model[:-1].parameters():
             dist.all_reduce(parameter.grad)
             parameter.grad /= dist.get_world_size()
 
@@ -132,6 +157,26 @@ class Loaded(Loop):
             super().run(loader)
             time.sleep(0.05)
         return self.model
+
+
+def begun_apart() -> nn.Module:
+    torch.manual_seed(dist.get_rank())
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
+
+
+def with_own_head() -> nn.Module:
+    model = layers()
+    torch.manual_seed(dist.get_rank())
+    model[-1].reset_parameters()
+    return model
+
+
+def with_own_frozen_part() -> nn.Module:
+    """A table of each rank's own, that is not trained."""
+    model = layers(own := nn.Linear(32, 32).requires_grad_(False))
+    torch.manual_seed(dist.get_rank())
+    own.reset_parameters()
+    return model
 
 
 def sharded() -> nn.Module:
@@ -199,6 +244,10 @@ HEALTHY = {
     "accumulating": lambda: Accumulating(DistributedDataParallel(layers())),
     "fsdp": lambda: Loop(sharded()),
     "by-hand": lambda: ByHand(layers()),
+    "own-head": lambda: OwnHead(with_own_head()),
+    "own-frozen-part": lambda: ByHand(with_own_frozen_part()),
+    "sharded-optimizer": lambda: ShardedOptimizer(layers()),
+    "ensemble": lambda: Loop(begun_apart()),
     "local-sgd": lambda: LocalSGD(layers()),
     "alone": lambda: Loop(layers()),
     "clamped": lambda: ClampedEverywhere(DistributedDataParallel(layers())),
@@ -367,6 +416,7 @@ SICK = {
     "clipped": lambda: Clipped(DistributedDataParallel(layers())),
     "rates": lambda: Rates(DistributedDataParallel(layers())),
     "forgotten": lambda: Forgotten(layers()),
+    "begun-apart": lambda: ByHand(begun_apart()),
     "grown": lambda: Grown(DistributedDataParallel(layers())),
     "branching": lambda: Branching(layers()),
     "poisoned": lambda: Poisoned(DistributedDataParallel(layers())),

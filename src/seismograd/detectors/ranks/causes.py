@@ -23,8 +23,19 @@ class Cause:
     """Whether a rank was seen doing it; else it is read off what differs."""
 
 
-def cause_of(signs: Mapping[str, Any], *, gradients: bool, kind: str, world: int, told: Iterable[str] = ()) -> Cause:
-    """The likeliest cause. `gradients`: whether those differ, too; `told`: the names of what differs."""
+def cause_of(
+    signs: Mapping[str, Any],
+    *,
+    gradients: bool,
+    kind: str,
+    world: int,
+    told: Iterable[str] = (),
+    began_apart: bool = False,
+) -> Cause:
+    """The likeliest cause. `gradients`: whether those differ, too; `told`: the names of what differs; `began_apart`:
+    whether they were never alike, though the gradients are averaged."""
+    if began_apart:
+        return _BEGAN_APART
     before = (_inside, _no_sync, _foreign, _control_flow, _unstepped)
     after = (_outside_of_some, _unstepped, _clipped, _rates, _foreign, _no_sync, _outside)
     differing = set(told)
@@ -33,6 +44,20 @@ def cause_of(signs: Mapping[str, Any], *, gradients: bool, kind: str, world: int
         if cause is not None:
             return cause
     return _collectives(signs, world) or _unknown(gradients, kind)
+
+
+_BEGAN_APART = Cause(
+    "different-start",
+    (),
+    "the ranks began with different weights: they step with the very same gradients, and nothing ever made their"
+    " parameters alike; another seed on each rank, or weights that were loaded on one of them alone",
+    (
+        "Before the first step give all ranks the weights of one: `for t in [*model.parameters(), *model.buffers()]:"
+        " dist.broadcast(t.data, src=0)`. `DistributedDataParallel(model)` does it by itself.",
+        "Or the same `torch.manual_seed` on all ranks before the model is made, and a seed of their own only after it,"
+        " for the data and dropout.",
+    ),
+)
 
 
 def _doers(ranks: Sequence[int], world: int) -> tuple[str, tuple[int, ...]]:

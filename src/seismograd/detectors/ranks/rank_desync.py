@@ -48,7 +48,8 @@ class RankDesync:
 
     - Under `DistributedDataParallel` and FSDP they have to differ at `steps` compared steps in a row, or the gradients
       with them. Plain models on several ranks, which may be trainings of their own, have to have been alike at `alike`
-      compared steps before.
+      compared steps before; or their optimizers were given the very same gradients at `alike` of the first steps, at
+      each of which the parameters were different: then they began apart.
     - Those that part and become alike again, as in local SGD, are let be, until they have been apart `times` as long as
       they ever were.
     - Buffers must have been alike at `steady` compared steps, and be no statistics of batch norm; they are a warning.
@@ -174,7 +175,7 @@ class _Checker:
         if what == "buffers":
             return agreements >= limits.steady and times >= limits.steps
         if facts.get("kind", "replicas") == "replicas":
-            return agreements >= limits.alike and times >= limits.steps
+            return (agreements >= limits.alike and times >= limits.steps) or _began_apart(told, limits.alike)
         return times >= limits.steps or self._gradients_differ(told)
 
     def _gradients_differ(self, told: Mapping[str, Any]) -> bool:
@@ -197,7 +198,9 @@ class _Checker:
         self, reading: Reading, facts: Mapping[str, Any], what: str, told: Mapping[str, Any], episode: _Episode
     ) -> Finding:
         detail, agreed = episode.detail or {}, told.get("agreed")
-        gradients, since = what == "parameters" and self._gradients_differ(told), count(agreed)
+        began_apart = what == "parameters" and _began_apart(told, self._detector.alike)
+        gradients = what == "parameters" and not began_apart and self._gradients_differ(told)
+        since = count(agreed)
         signs = {sign: value for sign, (step, value) in self._signs.items() if step >= since}
         world = max(2, count(facts.get("world"), 2))
         rows = _rows(detail)
@@ -208,6 +211,7 @@ class _Checker:
             kind=str(facts.get("kind", "replicas")),
             world=world,
             told=[str(row.get("name")) for row in rows] if count(detail.get("differ")) <= len(rows) else (),
+            began_apart=began_apart,
         )
         sides = _Sides(told, world)
         if episode.told is None:
@@ -239,8 +243,13 @@ class _Checker:
                 evidence["gap"] = gap
             if values := by_rank(rows[0].get("values")):
                 evidence["values"] = {str(each): value for each, value in list(values.items())[:LISTED]}
-        back = f"Go back to a checkpoint of before step {episode.first:,}, and load it on all ranks: what came after is"
-        back += " no longer one model."
+        if agreements:
+            back = (
+                f"Go back to a checkpoint of before step {episode.first:,}, and load it on all ranks: what came after"
+            )
+            back += " is no longer one model."
+        else:
+            back = "Then start anew: what was trained so far never was one model."
         severity = Severity.WARNING if what == "buffers" else Severity.CRITICAL
         advice = [*cause.advice, back] if what == "parameters" else [*_BUFFERS]
         where = parameter(first) if first else Where()
@@ -310,6 +319,11 @@ class _Sides:
         if different >= self.world:
             return f"Each of the {self.world:,} ranks has {what} of its own {since}"
         return f"The {self.world:,} ranks have {different or 'several'} different sets of {what} {since}"
+
+
+def _began_apart(told: Mapping[str, Any], steps: int) -> bool:
+    """Whether the ranks never were alike, and yet step with one gradient: one model is meant."""
+    return not count(told.get("agreements")) and count(told.get("one_gradient")) >= steps
 
 
 def _rows(detail: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -68,6 +68,8 @@ class Replicas(Onlooker):
         self._random: int | None = None
         self._drops = False
         self._clipped: float | None = None
+        self._applied: tuple[list[Tensor], list[Tensor]] = ([], [])
+        """Sums of the gradients that optimizers begin to step with, and of their parameters."""
         self._busy, self._began = 0.0, 0.0
         self._searched = 0  # steps at which DDP's search for unused parameters was seen
         self._unused: dict[str, None] = {}
@@ -130,6 +132,16 @@ class Replicas(Onlooker):
     def timed(self, phases: Mapping[str, float]) -> None:
         self._timed = phases
 
+    def step_starts(self, optimizer: Optimizer) -> None:
+        """Whoever averages gradients by hand has done it by now: of parameters that began apart nothing else tells."""
+        if self._steps >= EARLY or self.wrapping.kind != "replicas":
+            return
+        graded = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if graded:
+            gradients, parameters = self._applied
+            gradients += bit_sums([p.grad for p in graded])
+            parameters += bit_sums(graded)
+
     def step_ended(self, optimizer: Optimizer) -> None:
         self._steps += 1
         self._versions = self._present_versions() if self._timed is not None and self._is_due(self._steps - 1) else None
@@ -143,6 +155,7 @@ class Replicas(Onlooker):
     def _forget(self) -> None:
         self._inside = self._stepped = False
         self._batch = self._random = self._clipped = None
+        self._applied = ([], [])
         self._busy = 0.0
 
     # -- the end of a step ---------------------------------------------------------------------------------------
@@ -166,6 +179,8 @@ class Replicas(Onlooker):
             asked = parameters if self.asked is not None else []
             if asked:
                 pack.add("ddp/norms", norms(asked))
+            pack.add("ddp/gradients", self._applied[0])
+            pack.add("ddp/applied", self._applied[1])
             self._in_pack = (len(parameters), len(buffers), len(asked))
             changed = self._changed()
             if changed:
@@ -233,9 +248,11 @@ class Replicas(Onlooker):
             sums = values.get("ddp/sums", [])
             mine, others = sums[:parameters], sums[parameters : parameters + buffers]
             if parameters:
-                state["parameters"] = _hash(struct.pack(f"{len(mine)}d", *mine))
+                state["parameters"] = _hash_of(mine)
             if buffers:
-                state["buffers"] = _hash(struct.pack(f"{len(others)}d", *others))
+                state["buffers"] = _hash_of(others)
+            if values.get("ddp/applied"):
+                state["applied"] = [_hash_of(values["ddp/gradients"]), _hash_of(values["ddp/applied"])]
             self._keep(step, mine, others)
             if asked and self.asked is not None:
                 state["detail"], self.asked = self.detail(self.asked, values["ddp/norms"]), None
@@ -289,6 +306,10 @@ def _sequence() -> int | None:
         return int(dist.group.WORLD._get_sequence_number_for_group())  # type: ignore[union-attr]
     except Exception:  # a backend that does not count
         return None
+
+
+def _hash_of(sums: list[float]) -> int:
+    return _hash(struct.pack(f"{len(sums)}d", *sums))
 
 
 def _hash(data: bytes) -> int:

@@ -229,12 +229,15 @@ def _broken(lines: Sequence[Line], across: Scale) -> Iterable[Html]:
         for start, stop in zip(edges[::2], edges[1::2], strict=True):
             word = next(word for word in line.said[start:stop] if word)
             spans.append((line.first[start], line.last[stop - 1], word, int(line.bad[start:stop].sum())))
-    named = -1.0
-    for first, last, word, count in sorted(spans):
+    named, reached = -1.0, -math.inf
+    for first, last, word, count in sorted(spans, key=lambda span: (span[0], -span[1])):
         left, right = (float(across.at(step)) for step in (first, last))
         label = None
         if left - named >= _NEAR:
             label, named = tag("span", word if count == 1 else f"{word} \N{MULTIPLICATION SIGN}{count:,}"), left
+        elif last <= reached:  # another curve was bad there, too: hatched twice it would hide what is written there
+            continue
+        reached = max(reached, last)
         side = "bad left" if left > 0.8 else "bad"
         yield tag("div", label, cls=side, style=f"left:{left:.2%};width:{max(0.0, right - left):.2%}")
 
