@@ -267,6 +267,12 @@ def spans_machines() -> bool:
     return nodes > 1 or (local is not None and _number("RANK") is not None and world_size() != local)
 
 
+def starts_again() -> bool:
+    """Whether the launcher starts the ranks of several machines again if one fails: those of one that are late in
+    ending then miss the others."""
+    return spans_machines() and attempt() < (_number("TORCHELASTIC_MAX_RESTARTS") or 0)
+
+
 def _number(name: str) -> int | None:
     """A number of the environment."""
     try:

@@ -37,6 +37,7 @@ from seismograd.records import (
     Where,
     attempt,
     rank,
+    starts_again,
     world_size,
 )
 from seismograd.reports.report import build_report
@@ -250,7 +251,7 @@ class TrainingDebugger:
         if self._loop is not None:
             self._loop.close()
         if self.exchange is not None:
-            self.exchange.close()
+            self.exchange.close(hurries=self.hurries)
             self.hear_ranks()
         if self.recovery is not None:
             self.recovery.close()
@@ -281,6 +282,11 @@ class TrainingDebugger:
     def ended(self, exit_: dict[str, Any], *, crashed: bool) -> None:
         """Notes how the program ended: its exit code, and the exception if it was one."""
         self._exit, self._crashed = exit_, crashed
+
+    @property
+    def hurries(self) -> bool:
+        """Whether the program failed and is about to be started again, together with others: nobody is waited for."""
+        return (self._crashed or bool(self._exit["code"])) and starts_again()
 
     @property
     def closed(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -135,3 +136,21 @@ def test_ranks_that_meet_after_the_watch_was_opened_are_compared():
             dist.destroy_process_group()
     assert not exchange._thread.is_alive()
     assert endings._wakeup is None
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_rank_that_is_about_to_be_started_again_hurries(monkeypatch, failed):
+    for name, value in (("RANK", 0), ("WORLD_SIZE", 2), ("LOCAL_WORLD_SIZE", 1), ("TORCHELASTIC_MAX_RESTARTS", 1)):
+        monkeypatch.setenv(name, str(value))
+    model = nn.Linear(2, 1)
+    with seismograd.watch(model, torch.optim.SGD(model.parameters()), ranks=False, store=False) as watch:
+        watch.ended({"code": int(failed), "exception": None}, crashed=False)
+        assert watch.hurries is failed
+
+
+def test_who_hurries_does_not_wait_for_a_store_that_is_stuck():
+    answers = threading.Event()
+    stuck = Exchange("run", 0, 2, connect=answers.wait, deliver=lambda: None, note=lambda *_: None)
+    stuck.close(hurries=True)
+    assert stuck._thread.is_alive(), "it was waited for"
+    answers.set()

@@ -14,7 +14,13 @@ from seismograd import records
 from seismograd.distributed import world
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-ELASTIC = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE", "SLURM_NNODES")
+ELASTIC = (
+    "TORCHELASTIC_RUN_ID",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "SLURM_NNODES",
+    "TORCHELASTIC_MAX_RESTARTS",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +51,15 @@ def test_as_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.spans_machines()
     _told(monkeypatch, RANK="much")
     assert world.rank() == 0
+
+
+def test_ranks_of_several_machines_are_started_again_while_restarts_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    _told(monkeypatch, RANK=0, WORLD_SIZE=2, LOCAL_WORLD_SIZE=1, TORCHELASTIC_MAX_RESTARTS=1)
+    assert records.starts_again()
+    _told(monkeypatch, TORCHELASTIC_RESTART_COUNT=1)
+    assert not records.starts_again(), "it was the last"
+    _told(monkeypatch, TORCHELASTIC_RESTART_COUNT=0, LOCAL_WORLD_SIZE=2)
+    assert not records.starts_again(), "one machine"
 
 
 def test_as_torch_says(monkeypatch: pytest.MonkeyPatch) -> None:

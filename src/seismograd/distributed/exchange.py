@@ -42,6 +42,8 @@ GRACE = 0.3
 """Seconds of those in which it has to turn out which of the others are watched, too."""
 LINGER = 1.0
 """Seconds that the others stay, at the end, for a last question of the leader's."""
+HURRY = 0.1
+"""Seconds that are left for all of this where the ranks are about to be started again."""
 SILENT = 5.0
 """Seconds without a heartbeat after which a rank counts as silent."""
 LEADER = 0
@@ -118,12 +120,13 @@ class Exchange:
         """Whether the leader hears of it, and so will say it."""
         return self.rank != LEADER and self.works and self.led and finding.key in self._passed_on
 
-    def close(self) -> None:
-        """Says the last words, hears those of the others if this is the leader, and leaves. It never waits for long."""
+    def close(self, *, hurries: bool = False) -> None:
+        """Says the last words, hears those of the others if this is the leader, and leaves. It never waits for long,
+        and hardly at all if it `hurries`."""
         if os.getpid() != self._pid or self._ending:
             return
         self.leave()
-        self._thread.join(PATIENCE + LINGER + 1.0)
+        self._thread.join(HURRY if hurries else PATIENCE + LINGER + 1.0)
         self.works = False
 
     def leave(self) -> None:

@@ -298,7 +298,7 @@ class Supervisor:
             with debugger.stored() as run:
                 if isinstance(run, dict):
                     return report
-                until = time.monotonic() + _PATIENCE
+                until = time.monotonic() + (0.0 if debugger.hurries else _PATIENCE)
                 while (len(run.ranks) < world or run.ended is None) and time.monotonic() < until:
                     time.sleep(0.1)  # the others end at the same time, some a little later
                     run.refresh()
