@@ -135,8 +135,15 @@ def test_a_signal_gets_a_verdict_and_does_what_it_does(tmp_path: Path, number: s
 def test_a_script_that_never_trains(tmp_path: Path) -> None:
     done = run(tmp_path, "print('hello'); raise SystemExit(4)", "--report", "out.json")
     assert (done.returncode, done.stdout) == (4, "hello\n")
-    assert "no backward pass was seen" in done.stderr
+    assert done.stderr == "seismograd: no backward pass was seen\n"
     assert (report(tmp_path)["run"]["status"], report(tmp_path)["run"]["steps"]) == ("healthy", 0)
+
+
+def test_a_script_whose_own_processes_may_train(tmp_path: Path) -> None:
+    script = "from multiprocessing import get_context as of; p = of('fork').Process(target=print, args=('elsewhere',))"
+    done = run(tmp_path, f"{script}; p.start(); p.join()")
+    assert (done.returncode, done.stdout) == (0, "elsewhere\n")
+    assert "no backward pass was seen; processes that the script started are not watched" in done.stderr
 
 
 def test_where_nothing_goes_to_a_terminal_a_long_run_tells_how_it_goes(tmp_path: Path) -> None:

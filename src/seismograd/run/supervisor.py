@@ -373,7 +373,7 @@ class Supervisor:
         if not report["run"]["steps"] and not report["findings"]:  # one line, for which rich need not be imported
             told = report["run"]["exit"]["exception"]
             nothing = _NOTHING_FOUND if self._scout is not None and self._scout.backwards else _NO_BACKWARD
-            self._say(nothing + (f", {told.splitlines()[0][:100]}" if told else ""))
+            self._say(nothing + (f", {told.splitlines()[0][:100]}" if told else "") + _of_processes())
             return
         from seismograd.reports.terminal import render_verdict
         from seismograd.sinks.display import Display
@@ -429,6 +429,14 @@ def _is_the_scripts(error: BaseException) -> bool:
 
 def _unwatched(number: int) -> str:
     return f"{number} more trainings were not watched: there were too many, or they came too fast"
+
+
+def _of_processes() -> str:
+    """Where nothing was seen here: that it may have been elsewhere."""
+    made = getattr(sys.modules.get("multiprocessing.process"), "_process_counter", None)
+    if made is None or repr(made) == "count(1)":
+        return ""
+    return "; processes that the script started are not watched, but for an sg.watch in them"
 
 
 def _worst(report: dict[str, Any]) -> int:
