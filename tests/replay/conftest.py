@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,14 @@ from torch.optim import SGD
 
 import seismograd as sg
 from seismograd.sinks import Memory
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """What another test has compiled in this process keeps no step from being traced."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is not None:
+        dynamo.counters.clear()
 
 
 class Watching:
