@@ -82,26 +82,33 @@ def insist() -> None:
     global _wakeup, _handled
     if _wakeup is not None or not _caught or threading.current_thread() is not threading.main_thread():
         return
+    if (ends := wakeup()) is not None:
+        _wakeup, _handled = ends, False
+        _thread.start_new_thread(_read, (ends[0],))
+
+
+def wakeup(above: int = _HIGH) -> tuple[int, int] | None:
+    """The ends of a pipe, with numbers from `above` on, into which Python writes the signals that come; none if the
+    program has its own."""
     import fcntl
 
     pipe = os.pipe()
     try:
-        reads = fcntl.fcntl(pipe[0], fcntl.F_DUPFD_CLOEXEC, _HIGH)
-        writes = fcntl.fcntl(pipe[1], fcntl.F_DUPFD_CLOEXEC, _HIGH)
+        reads = fcntl.fcntl(pipe[0], fcntl.F_DUPFD_CLOEXEC, above)
+        writes = fcntl.fcntl(pipe[1], fcntl.F_DUPFD_CLOEXEC, above)
     except OSError:  # so few descriptors are allowed
-        return
+        return None
     finally:
         for fd in pipe:
             os.close(fd)
     os.set_blocking(writes, False)
     before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
-    if before != -1:  # the program has its own
+    if before != -1:
         signal.set_wakeup_fd(before, warn_on_full_buffer=False)
         os.close(reads)
         os.close(writes)
-        return
-    _wakeup, _handled = (reads, writes), False
-    _thread.start_new_thread(_read, (reads,))
+        return None
+    return reads, writes
 
 
 def _read(reads: int) -> None:

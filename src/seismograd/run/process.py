@@ -172,26 +172,9 @@ class Exits:
         """
         if self._wakeup is not None or threading.current_thread() is not threading.main_thread() or not self._caught:
             return
-        import fcntl
-
-        pipe = os.pipe()
-        try:
-            reads = fcntl.fcntl(pipe[0], fcntl.F_DUPFD_CLOEXEC, _HIGH)
-            writes = fcntl.fcntl(pipe[1], fcntl.F_DUPFD_CLOEXEC, _HIGH)
-        except OSError:  # so few descriptors are allowed
-            return
-        finally:
-            for fd in pipe:
-                os.close(fd)
-        os.set_blocking(writes, False)
-        before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
-        if before != -1:  # the script has its own
-            signal.set_wakeup_fd(before, warn_on_full_buffer=False)
-            os.close(reads)
-            os.close(writes)
-            return
-        self._wakeup = (reads, writes)
-        _thread.start_new_thread(self._listen, (reads,))
+        self._wakeup = endings.wakeup(_HIGH)
+        if self._wakeup is not None:
+            _thread.start_new_thread(self._listen, (self._wakeup[0],))
 
     def _listen(self, reads: int) -> None:
         with contextlib.suppress(OSError):
