@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import seismograd as sg
 from seismograd.optimize.tuning import search
-from seismograd.optimize.tuning.knobs import Knob, knobs_for
+from seismograd.optimize.tuning.knobs import Knob, Variant, knobs_for
 from seismograd.optimize.tuning.lanes import Interval, Lane, compare
 from seismograd.optimize.tuning.parity import Parity
 from seismograd.optimize.tuning.setups import Bench, Setup, rebuilt
@@ -582,10 +582,39 @@ def test_sides_take_turns_and_go_through_the_same_batches() -> None:
 
 
 def test_a_knob_of_the_users_may_say_that_it_is_coarse(paced: list[list[float]]) -> None:
-    def coarse(setup: Any) -> None:
+    class Narrow(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                outputs: Tensor = self.model(inputs)
+            return outputs
+
+    def hidden(setup: Any) -> None:
+        setup.model = Narrow(setup.model)
+
+    def shown(setup: Any) -> None:
         setup.autocast = torch.bfloat16
 
-    own = [Knob("plain", "a", coarse), Knob("said", "b", coarse, dtype=torch.bfloat16)]
+    own = [Knob("plain", "a", hidden), Knob("said", "b", hidden, dtype=torch.bfloat16), Knob("shown", "c", shown)]
     result = tuned(own)
     assert result.outcome("plain").verdict == "changes learning"
     assert result.outcome("said").parity.ok
+    assert result.outcome("shown").parity.ok
+
+
+def test_the_types_that_a_setup_computes_in_are_known_however_they_were_set() -> None:
+    model = a_model()
+    setup = Setup(model, None, torch.optim.SGD(model.parameters(), lr=0.1), [], trained=model)
+
+    def careless(_setup: Any) -> None:
+        torch.set_float32_matmul_precision("medium")
+
+    variant = Variant((Knob("careless", "a", careless),))
+    assert variant.dtype(setup) is None
+    assert variant.dtype(variant.turned(setup)) is torch.bfloat16, "also where this processor has no such matrices"
+    setup.autocast = torch.float16
+    assert variant.dtype(setup) is torch.bfloat16, "the coarser one"
+    assert torch.get_float32_matmul_precision() == "highest"

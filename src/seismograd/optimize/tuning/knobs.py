@@ -15,7 +15,7 @@ from seismograd.onlookers.resources.processors import allowed_processors
 from seismograd.optimize.autocasting import narrow_dtype, scaler_for
 from seismograd.optimize.models import optimized
 from seismograd.optimize.modes import OptimizationMode
-from seismograd.optimize.tuning.setups import Bench, Setup, rebuilt, settings_put_back
+from seismograd.optimize.tuning.setups import PRECISIONS, Bench, Setup, rebuilt, settings_put_back
 from seismograd.replay.numbers import tensors_in
 
 PLACES = ("settings", "loader", "model", "optimizer", "loop")
@@ -33,7 +33,7 @@ class Knob:
     lines: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The lines that do the same, by their place."""
     dtype: torch.dtype | None = None
-    """The type that it makes the model compute in, if that is a coarser one."""
+    """The type that it makes the model compute in, if that is a coarser one and does not show in the setup."""
     draws: bool = False
     """Whether it may draw other random numbers than the baseline."""
     compiles: bool = False
@@ -57,12 +57,10 @@ class Variant:
     def kinds(self) -> set[str]:
         return {kind for knob in self.knobs for kind in knob.kind.split()}
 
-    @property
-    def dtype(self) -> torch.dtype | None:
-        """The coarsest of their types."""
-        return max(
-            (knob.dtype for knob in self.knobs if knob.dtype), key=lambda kind: torch.finfo(kind).eps, default=None
-        )
+    def dtype(self, setup: Setup) -> torch.dtype | None:
+        """The coarsest of their types, and of those that the setup has by now."""
+        said = [knob.dtype for knob in self.knobs if knob.dtype]
+        return max([*said, *setup.dtypes], key=lambda kind: torch.finfo(kind).eps, default=None)
 
     @property
     def draws(self) -> bool:
@@ -246,16 +244,14 @@ def _threads(bench: Bench) -> Iterator[Knob | Missing]:
 
 def _precisions(bench: Bench) -> Iterator[Knob | Missing]:
     present = torch.get_float32_matmul_precision()
-    wanted = {"high": torch.float16, "medium": torch.bfloat16}  # TF32 has as many bits as float16
-    if bench.device.type == "cpu":
-        del wanted["high"]
-    for precision, dtype in wanted.items():
+    wanted = PRECISIONS.keys() - ({"high"} if bench.device.type == "cpu" else set())
+    for precision in sorted(wanted):
         name = f"matmul precision {precision}"
         if precision == present:
             yield name, "it is set already"
             continue
         line = f'torch.set_float32_matmul_precision("{precision}")'
-        yield Knob(name, "precision", _set("precision", precision), {"settings": (line,)}, dtype=dtype)
+        yield Knob(name, "precision", _set("precision", precision), {"settings": (line,)})
 
 
 def _set(name: str, value: Any) -> Callable[[Setup], None]:
@@ -298,7 +294,6 @@ def _modes(bench: Bench) -> Iterator[Knob | Missing]:
         "amp",
         cast,
         {"model": scaled, "loop": in_loop},
-        dtype=dtype,
         draws=device != "cpu",
     )
     yield Knob(
@@ -320,7 +315,6 @@ def _modes(bench: Bench) -> Iterator[Knob | Missing]:
         "amp memory compile",
         everything,
         {"model": (*full, *scaled), "loop": in_loop},
-        dtype=dtype,
         draws=True,
         compiles=True,
     )

@@ -158,7 +158,7 @@ class Search:
         if self.reference.width % variant.merged == 0:
             trace = self.reference.trace(setup, merged=variant.merged, draws=variant.draws)
             steps = len(trace.curve) + (DRAWS if trace.averaged else 1)
-            outcome.parity = self.reference.judge(trace, variant.dtype, merged=variant.merged)
+            outcome.parity = self.reference.judge(trace, variant.dtype(setup), merged=variant.merged)
         took = self.clock.now - began
         lane = Lane(setup, loads=variant.loads)
         lane.warm_up()

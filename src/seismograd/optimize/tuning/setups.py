@@ -24,6 +24,9 @@ from seismograd.replay.numbers import mapped, tensors_in
 from seismograd.replay.rewind import Rewind
 from seismograd.replay.surroundings import Randomness
 
+PRECISIONS = {"high": torch.float16, "medium": torch.bfloat16}
+"""What matrices of float32 may be multiplied in; TF32 has as many bits as float16."""
+
 _MOST_BATCHES = 8
 _MOST_BYTES = 2**28
 """So much of the data is kept in memory, so that all variants get the same."""
@@ -49,6 +52,12 @@ class Setup:
     trained: Any = None
     """The plain model: its parameters are those that are trained, however `model` wraps them."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        """The narrower types that it is set to compute in, by whatever set it."""
+        set_to = (self.autocast, PRECISIONS.get(self.precision or ""))
+        return [dtype for dtype in set_to if dtype is not None]
 
     def loss(self, batch: Any) -> Tensor:
         """The loss of a batch."""

@@ -142,7 +142,7 @@ def _trained(
     synchronize(bench.device)
     total = perf_counter() - began
     setup = variant.turned(bench.setup())
-    parity = reference.judge(reference.trace(setup, draws=variant.draws), variant.dtype)
+    parity = reference.judge(reference.trace(setup, draws=variant.draws), variant.dtype(setup))
     known = _brought(bench, variant, setup)
     return {
         "total_time": total,
