@@ -16,12 +16,14 @@
 | what writes, of `logging`, TensorBoard, wandb and mlflow (`LOGGERS`), once imported | how long it takes |
 | `CallbackHandler.call_event` of transformers, once imported | its evaluation losses; whether it hides bad ones |
 | `torch.manual_seed` | whether the same random numbers are drawn at every step |
+| `gc.freeze` | models and optimizers are looked for among all objects, which it hides |
 
 Nothing here runs while `torch.compile` traces, and TorchScript gets the originals.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -38,13 +40,15 @@ import torch
 import torch.jit._builtins
 import torch.nn.utils
 import torch.optim.lr_scheduler
-from torch import nn
+from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from seismograd import living
 
 
 class Listener(Protocol):
@@ -265,6 +269,7 @@ def _install() -> None:
         _replace(torch._C._distributed_c10d.Work, "wait", partial(_watched_phase, "collective"))
     for owner in (torch, torch.random):
         _replace(owner, "manual_seed", _watched_seed)
+    _replace(gc, "freeze", _watched_freeze)
     for kind in vars(torch.optim.lr_scheduler).values():
         if isinstance(kind, type) and issubclass(kind, LRScheduler) and "step" in vars(kind):
             _replace(kind, "step", _watched_schedule)
@@ -590,6 +595,14 @@ def _watched_seed(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return manual_seed
+
+
+def _watched_freeze(original: Callable[..., Any]) -> Callable[..., Any]:
+    def freeze() -> None:
+        living.note((Tensor, nn.Module, Optimizer, LRScheduler))
+        original()
+
+    return freeze
 
 
 def _watched_unscale(original: Callable[..., Any]) -> Callable[..., Any]:

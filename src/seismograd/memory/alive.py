@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -10,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from seismograd import living
 from seismograd.memory.nodes import Container
 
 _MOST_ITEMS = 50_000
@@ -20,7 +20,7 @@ _LARGE = 2_000_000
 def live_tensors(
     models: Mapping[str, nn.Module],
     containers: Iterable[tuple[Container, str]],
-    objects: Callable[[], list[Any]] = gc.get_objects,
+    objects: Callable[[], list[Any]] = living.objects,
 ) -> list[dict[str, Any]]:
     """The live tensors that take most, by shape, dtype and device, and who holds how many of each."""
     holders: dict[int, str] = {}

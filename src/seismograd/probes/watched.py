@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.optim import Optimizer
 
+from seismograd import living
 from seismograd.probes.shards import shards
 
 
@@ -194,7 +194,7 @@ class Watched:
         self._asked += 1
         if self._given or self._asked not in (1, 16):
             return bool(self.optimizers)
-        for thing in gc.get_objects():
+        for thing in living.objects():
             if issubclass(type(thing), Optimizer):  # not isinstance: that runs code of lazy proxies
                 inner = getattr(thing, "optimizer", thing)
                 if isinstance(inner, Optimizer) and hasattr(inner, "param_groups"):

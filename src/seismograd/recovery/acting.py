@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from seismograd import living
 from seismograd.replay.recorder import Call
 from seismograd.stats.tensors import gradient_norm
 
@@ -117,7 +117,7 @@ def lower_rates(optimizers: Iterable[Optimizer], schedulers: Sequence[Any], fact
 
 def schedulers_of(optimizers: Sequence[Optimizer]) -> list[Any]:
     """The schedulers that there are for them, found among all objects."""
-    made = [thing for thing in gc.get_objects() if issubclass(type(thing), LRScheduler)]
+    made = [thing for thing in living.objects() if issubclass(type(thing), LRScheduler)]
     return [one for one in made if any(getattr(one, "optimizer", None) is optimizer for optimizer in optimizers)]
 
 

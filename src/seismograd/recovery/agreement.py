@@ -7,7 +7,6 @@ thread that trains never calls the store itself, whose calls may wait for ever i
 from __future__ import annotations
 
 import contextlib
-import gc
 import itertools
 import json
 import os
@@ -26,6 +25,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.join import Joinable
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
+from seismograd import living
 from seismograd.distributed.channel import NoChannelError, own_connection
 from seismograd.records import attempt
 
@@ -62,7 +62,7 @@ class Agreement:
         self._line: _Line | None = None
         self._waits = False
         self._who: list[Any] = []
-        self._joinable = [weakref.ref(one) for one in gc.get_objects() if issubclass(type(one), Joinable)]
+        self._joinable = [weakref.ref(one) for one in living.objects() if issubclass(type(one), Joinable)]
 
     @staticmethod
     def is_needed() -> bool:

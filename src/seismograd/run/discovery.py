@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from seismograd import living
 from seismograd.probes.shards import gathered, shards
 
 _MOST_NODES = 5_000
@@ -105,7 +106,7 @@ def _modules_and_optimizers(wanted: set[int]) -> tuple[list[nn.Module], list[Opt
     held = {id(parameter) for optimizer in optimizers for parameter in held_by(optimizer)}
     if wanted <= owned and wanted <= held:
         return modules, optimizers
-    return _among(gc.get_objects())
+    return _among(living.objects())
 
 
 def _among(things: Iterable[Any]) -> tuple[list[nn.Module], list[Optimizer]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import weakref
 import zlib
@@ -13,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from seismograd import living
 from seismograd.probes.watched import Roster, Watched
 from seismograd.stats.tensors import there
 
@@ -75,7 +75,7 @@ class Wrapping:
         if self._ddps:
             return
         inner = {id(module) for model in self._watched.models.values() for module in model.modules()}
-        for thing in gc.get_objects():
+        for thing in living.objects():
             if (
                 issubclass(type(thing), DistributedDataParallel)
                 and id(thing.__dict__.get("_modules", {}).get("module")) in inner
