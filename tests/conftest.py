@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from seismograd import governor
+from seismograd.run import scout
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads of several processes that spin for each other's processors
 os.environ.setdefault("MKL_NUM_THREADS", "1")
@@ -35,8 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def unlimited_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The governor never has to skip a step; its own tests set the grace that they need."""
+    """The governor never has to skip a step, nor a scout a look; the governor's own tests set the grace they need."""
     monkeypatch.setattr(governor, "GRACE", 1e9)
+    monkeypatch.setattr(scout, "_FREE", 1e9)
 
 
 @pytest.fixture(autouse=True)
