@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import defaultdict
 from pathlib import Path
@@ -32,6 +33,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for at, item in enumerate(own):
             if at not in kept:
                 item.add_marker("thorough")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen() -> None:
+    """What earlier files left, the packages above all, is out of the collector's sight: each watch of a test looks
+    through all objects, and with Lightning, transformers and MLflow in the process these are two millions."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
