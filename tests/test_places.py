@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from seismograd.places import parsed
+from seismograd.places import parsed, parsed_expression
 
 
 def test_one_thread_parses_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_one_thread_parses_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     file.write_text("x = 1\n")
     parse, count = ast.parse, threading.Lock()
 
-    def slow(*args: Any) -> Any:
+    def slow(*args: Any, **named: Any) -> Any:
         nonlocal at_once, most
         with count:
             at_once += 1
@@ -26,10 +26,11 @@ def test_one_thread_parses_at_a_time(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         threading.Event().wait(0.02)
         with count:
             at_once -= 1
-        return parse(*args)
+        return parse(*args, **named)
 
     monkeypatch.setattr(ast, "parse", slow)
     threads = [threading.Thread(target=parsed, args=(str(file),)) for _ in range(4)]
+    threads += [threading.Thread(target=parsed_expression, args=("f(x)",)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

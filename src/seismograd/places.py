@@ -152,6 +152,12 @@ def parsed(filename: str) -> ast.Module:
         return ast.parse(text)
 
 
+def parsed_expression(text: str) -> ast.expr:
+    """What an expression is made of. One thread at a time, too."""
+    with _parsing:
+        return ast.parse(text.strip(), mode="eval").body
+
+
 def caller() -> Spot | None:
     """The user's line that is being executed."""
     return nearest(sys._getframe(1))[0]

@@ -27,6 +27,12 @@ class Cell:
     error: str | None = None
     trace: str = ""
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended it. Where it strikes a jump without a line, IPython 9 fails to format the error, and
+        tells it on stderr instead."""
+        return self.error == "KeyboardInterrupt" or (self.error is None and "\nKeyboardInterrupt\n" in self.stderr)
+
     def last(self, shown: dict[str, Any]) -> dict[str, str]:
         """The newest state of an output."""
         return [shown, *(each for each in self.updates if each["id"] == shown["id"])][-1]["data"]  # type: ignore[no-any-return]

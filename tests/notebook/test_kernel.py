@@ -147,7 +147,7 @@ print(told.splitlines()[0])
 
 def test_an_interrupted_cell_leaves_nothing_attached(kernel: Kernel) -> None:
     cell = kernel.run(HEALTHY.replace("60, 0.06", "100_000, 0.02"), interrupt_at="trains")
-    assert cell.error == "KeyboardInterrupt"
+    assert cell.interrupted, cell.stderr
     assert "stopped by Ctrl-C" in cell.last(cell.shown[0])["text/plain"]
     nothing_is_left(kernel)
     assert "KeyboardInterrupt" in kernel.good("print(watch.report()['run']['exit'])").stdout
@@ -162,14 +162,14 @@ watch = sg.watch(net, sgd, name="open")
 
 def test_a_watch_that_the_interrupted_cell_opened_is_closed_too(kernel: Kernel) -> None:
     cell = kernel.run(f"{OPENS}\nfit(net, sgd, 100_000, 0.02)", interrupt_at="trains")
-    assert cell.error == "KeyboardInterrupt"
+    assert cell.interrupted, cell.stderr
     nothing_is_left(kernel)
 
 
 def test_one_of_an_earlier_cell_stays_until_it_is_closed(kernel: Kernel) -> None:
     kernel.good(OPENS)
     cell = kernel.run("fit(net, sgd, 100_000, 0.02)", interrupt_at="trains")
-    assert cell.error == "KeyboardInterrupt"
+    assert cell.interrupted, cell.stderr
     assert kernel.good("print(watch.closed)").stdout.strip() == "False"
     assert "open open" in kernel.good("print(left())").stdout
     before = int(kernel.good("print(watch.report()['run']['steps'])").stdout)

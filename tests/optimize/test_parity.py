@@ -95,8 +95,8 @@ def test_our_knobs_learn_the_same_and_what_is_wrong_is_caught(bench: Bench) -> N
     for knob in knobs_for(bench)[0]:
         if not knob.compiles:
             variant = Variant((knob,))
-            trace = reference.trace(variant.turned(bench.setup()), draws=variant.draws)
-            parity = reference.judge(trace, variant.dtype)
+            setup = variant.turned(bench.setup())
+            parity = reference.judge(reference.trace(setup, draws=variant.draws), variant.dtype(setup))
             assert parity.ok, (knob.name, parity)
 
     def scaled(factor: float) -> Callable[[Setup], None]:
@@ -120,8 +120,8 @@ def test_what_is_compiled_learns_the_same(bench: Bench) -> None:
     for knob in knobs_for(bench)[0]:
         if knob.compiles:
             variant = Variant((knob,))
-            trace = reference.trace(variant.turned(bench.setup()), draws=variant.draws)
-            parity = reference.judge(trace, variant.dtype)
+            setup = variant.turned(bench.setup())
+            parity = reference.judge(reference.trace(setup, draws=variant.draws), variant.dtype(setup))
             assert parity.ok, (knob.name, parity)
 
 

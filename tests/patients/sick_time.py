@@ -139,6 +139,7 @@ def files_unpacked_sample_by_sample() -> sg.TrainingDebugger:
 
 @sick("slow-step")
 def garbage_collected_at_every_third_step() -> sg.TrainingDebugger:
+    gc.unfreeze()  # all that is in the process is walked over, as it is in a script
     return trained(
         epochs(DataLoader(Points(64), batch_size=8), 4),
         after=lambda step, model: gc.collect() if step % 3 == 0 else None,

@@ -15,7 +15,7 @@ from time import perf_counter
 from types import CodeType, FrameType
 from typing import Any
 
-from seismograd.places import Spot, is_users, spot_of
+from seismograd.places import Spot, is_users, parsed_expression, spot_of
 
 READING, TRANSFORM, SAMPLE, COLLATE, COPY, SAMPLER, WORKERS = (
     *("reading", "transform", "sample", "collate"),
@@ -129,7 +129,7 @@ def _called(spot: Spot) -> list[str]:
         return []
     text = source[slice(*columns)]
     try:
-        node: Any = ast.parse(text.strip(), mode="eval").body
+        node = parsed_expression(text)
     except (SyntaxError, ValueError):  # it goes on in the next line
         match = re.match(r"[\w.]+", text)
         return _words(match.group()) if match else []
