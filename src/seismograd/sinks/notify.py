@@ -54,6 +54,8 @@ class Notify:
         self._waiting: dict[tuple[Any, ...], Finding] = {}
         self._lock = threading.RLock()  # a signal may end the run while a finding is handed over
         self._busy = False
+        self._works = False
+        """Whether the thread takes what is waiting; else it is over, or about to be, and another has to be begun."""
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
         self._deadline = float("inf")
@@ -88,7 +90,8 @@ class Notify:
                     self._missed += 1
                     return
                 self._waiting[finding.key] = finding
-                if self._thread is None:
+                if not self._works:
+                    self._works = True
                     self._thread = threading.Thread(target=self._work, name="seismograd-notify", daemon=True)
                     self._thread.start()
 
@@ -115,7 +118,7 @@ class Notify:
         while True:
             with self._lock:
                 if not self._waiting or time.monotonic() > self._deadline:
-                    self._thread = None
+                    self._works = False
                     return
                 key = next(iter(self._waiting))
                 finding = self._waiting.pop(key)
