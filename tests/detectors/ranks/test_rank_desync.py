@@ -37,6 +37,26 @@ def test_names_step_parameter_rank_and_what_came_before(ranks):
     assert "why is not known" in finding.message
 
 
+@pytest.mark.parametrize(
+    ("more", "first"),
+    [
+        ({}, 12),
+        ({"apart": {"gradients": {"first": 10}}}, 10),
+        ({"apart": {"gradients": {"first": 5}}}, 12),  # they were no reason to part before
+        ({"signs": {"unstepped": [1]}}, 9),
+        ({"signs": {"called_inside": [0, 1]}}, 12),  # at every step, maybe
+    ],
+)
+def test_where_not_all_steps_are_compared_it_is_the_one_at_which_something_was_seen(ranks, more, first):
+    before = ranks.reading(9, signs=more.get("signs", {}))
+    apart = {"parameters": ranks.apart(agreed=8)}
+    apart |= {what: ranks.apart(agreed=8, **told) for what, told in more.get("apart", {}).items()}
+    later = [ranks.reading(step, apart=apart, detail=ranks.detail()) for step in (12, 14)]
+    apart["parameters"]["times"] = 2
+    (finding,) = ranks.run(RankDesync(), [before, *later])[:1]
+    assert finding.step == first
+
+
 def test_on_its_limit_under_ddp(ranks):
     """Two compared steps in a row, or one with the gradients."""
     detail = ranks.detail()

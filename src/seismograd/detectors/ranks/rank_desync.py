@@ -26,6 +26,8 @@ from seismograd.records import Finding, Reading, Severity, Where
 
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 """Buffers that differ between ranks by design, unless batch norm is synchronised."""
+_SUDDEN = ("unstepped", "changed_outside")
+"""Signs of what makes ranks part at the very step at which it is seen."""
 _SIGNS = 16
 """Kinds of signs that are remembered."""
 
@@ -155,7 +157,7 @@ class _Checker:
         episode.agreements = agreements
         times = self._lasted[what] = count(told.get("times"), 1)
         if episode.first is None:
-            episode.first = count(told.get("first"), reading.step)
+            episode.first = self._began(what, told, mapping(facts, "apart"), count(told.get("first"), reading.step))
         if not self._counts(facts, what, told, times, episode):
             return None
         episode.waited += 1
@@ -166,6 +168,16 @@ class _Checker:
         if what == "buffers" and episode.detail is None:
             return None
         return self._found(reading, facts, what, told, episode)
+
+    def _began(self, what: str, told: Mapping[str, Any], apart: Mapping[str, Any], first: int) -> int:
+        """The step itself, where not all were compared: that of the gradients or of what was seen, after the last one
+        at which they were alike."""
+        agreed = told.get("agreed")
+        if what != "parameters" or not isinstance(agreed, int):
+            return first
+        seen = [step for sign, (step, _) in self._signs.items() if sign in _SUDDEN]
+        seen.append(count(mapping(apart, "gradients").get("first"), first))
+        return min((step for step in seen if agreed < step < first), default=first)
 
     def _counts(self, facts: Mapping[str, Any], what: str, told: Mapping[str, Any], times: int, of: _Episode) -> bool:
         """Whether they were one model before, and have been apart long enough."""
