@@ -60,7 +60,7 @@ def searched(detector: Detector, reading: Reading, limit: int) -> Finding | None
     )
     evidence = {"steps": steps, "limit": limit}
     advice = [
-        "Leave `find_unused_parameters=True` out, unless a part of the model is used only for some batches. Hugging Face's"
-        " `Trainer` sets it by itself: `TrainingArguments(ddp_find_unused_parameters=False)`."
+        "Leave `find_unused_parameters=True` out, unless a part of the model is used only for some batches. Hugging"
+        " Face's `Trainer` sets it by itself: `TrainingArguments(ddp_find_unused_parameters=False)`."
     ]
     return found(detector, reading, Severity.INFO, message, evidence, advice=advice, where=Where(phase="forward"))
