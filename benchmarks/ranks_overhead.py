@@ -101,14 +101,14 @@ def _threads(watch: Any) -> float:
 
 def merging(ranks: tuple[int, ...] = (2, 8, 64, 256, 1024, 4096, 10_240)) -> list[dict[str, Any]]:
     """What the leader does in a second, by the number of ranks: messages are read and merged, and a reading is made."""
-    from seismograd.distributed.exchange import CYCLE, NOTES, RANKS_A_CYCLE
+    from seismograd.distributed.exchange import CYCLE, NOTES, RANKS_A_CYCLE, SHARE
     from seismograd.distributed.merging import Merger
     from seismograd.records import strict
 
     rows = []
     for world in ranks:
         cycle = CYCLE * max(1.0, world / RANKS_A_CYCLE)
-        notes = max(1, min(16, NOTES // world))
+        notes = max(1, min(SHARE, NOTES // world))
         merger, spent, made, size, cycles = Merger(world), 0.0, 0, 0, 5
         for turn in range(cycles):
             messages = [_message(rank, range(turn * notes, (turn + 1) * notes)) for rank in range(world)]

@@ -12,7 +12,7 @@ from typing import Literal
 JSON_FILE = "capture.json"
 TENSORS_FILE = "tensors.safetensors"
 
-_NAME = re.compile(r"step-(\d{6,18})-([a-z-]+)")
+_NAME = re.compile(r"step-(\d{6,18})-([a-z-]+(?:-rank-\d{1,9})?)")
 
 
 def home() -> Path:

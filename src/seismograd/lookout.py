@@ -100,7 +100,7 @@ class Lookout:
 
     def happens(self, what: str, *args: Any) -> None:
         """`step_starts`, `step_ended`, `cleared`, `clipped`, `unscaled`, `scheduled`, `data_came`, `loss_computed`,
-        `scaled`, `scaler_steps`, `steps_in`."""
+        `scaled`, `scaler_steps`, `steps_in`, `abandoned`."""
         self._tell(what, *args)
 
     def loss_failed(self, step: int, name: str, args: Sequence[Any], error: Exception) -> None:

@@ -888,6 +888,7 @@ class Loop:
     def _abandon(self, owner: int, moment: Moment) -> None:
         """The gradients were cleared and no step used them."""
         moment.marks.add("not-stepped")
+        self._lookout.happens("abandoned")
         if self._steps_by_itself:
             # The loop steps at other times, so this was meant (an attack, a skipped batch): only what is broken counts.
             moment.closed = True

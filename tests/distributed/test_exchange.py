@@ -97,7 +97,16 @@ def test_of_many_steps_the_same_ones_are_told_by_all(ranks):
             two.step(rank, step)
     told = [each.step for each in two.close()]
     assert len(told) >= 4
-    assert all(step % 32 == 0 for step in told)
+    assert all(step % 8 == 0 for step in told)
+
+
+def test_what_was_seen_at_a_step_that_is_not_told_of_is_told_with_the_next_one(ranks):
+    two = ranks(2)
+    for rank in range(2):
+        for step in range(1000):
+            two.step(rank, step, **({"skipped": True} if (rank, step) == (1, 501) else {}))
+    told = [(each.step, each.facts["ranks"].get("signs", {}).get("unstepped")) for each in two.close()]
+    assert [(500 < step <= 520, who) for step, who in told if who] == [(True, [1])]
 
 
 def test_a_way_that_is_closed_stays_closed_and_is_told_once():

@@ -52,6 +52,20 @@ def test_a_sampler_without_set_epoch_shows():
     assert feeding.take()["sampler"]["epochs"] == [0, 0]
 
 
+def test_a_training_that_is_met_in_the_middle_of_a_pass():
+    """As all are by `seismograd run`: at their first backward pass, when the first batch has come."""
+    feeding, train = Feeding(), iter(DataLoader(DATA, batch_size=4, sampler=sampler()))
+    next(train)
+    fetched(feeding, train)
+    feeding.trained()
+    assert feeding.take()["length"] == 4
+    for _ in range(40):
+        fetched(feeding, iter(DataLoader(DATA, batch_size=16)))  # of which nothing is trained on
+    fetched(feeding, train)
+    feeding.trained()
+    assert feeding.take() is None
+
+
 def test_a_sampler_that_does_not_know_its_length():
     class Endless:
         def __iter__(self):

@@ -116,6 +116,8 @@ def test_a_rank_that_is_killed_ends_the_job_as_it_would_and_its_record_can_be_re
         *("-m", "seismograd", "run", "--store", "runs", str(PROGRAMS / "stuck.py"), "killed", "1"), folder=tmp_path
     )
     assert done.returncode == plain.returncode != 0
+    rows = [line.split() for line in done.stderr.splitlines()]
+    assert any(row[:1] == ["1"] and "lost" in row for row in rows), "the verdict, on rank 1"
     (run,) = sg.runs(tmp_path / "runs")
     assert run.ranks == [0, 1]
     for rank in run.ranks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 from time import sleep
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 import seismograd as sg
-from seismograd.onlookers.resources.pace import Compiles
+from seismograd.onlookers.resources.pace import Compiles, Pace
 from seismograd.sinks import Memory
 
 NAP = 0.3
@@ -58,6 +59,19 @@ def test_sleep_is_a_stall_and_nobodys_fault():
     facts, findings = told(lambda step: sleep(NAP) if step % 16 == 15 else None, 64)
     assert facts["lost"]["stalled"] >= NAP
     assert [finding.id for finding in findings if finding.id == "slow-step" and finding.severity != "info"] == []
+
+
+def test_waiting_for_other_ranks_does_not_make_a_step_slow():
+    """As where weights are averaged every eighth step."""
+    pace = Pace(SimpleNamespace(), SimpleNamespace(collected_at=None))
+    for step in range(64):
+        waited = 0.2 if step % 8 == 7 else 0.0
+        usual = {"step": 0.01 + waited, "watch": 0.001, "gc": 0.0, "forward": 0.004, "backward": 0.004}
+        pace.timed({**usual, "collective": waited, "rest": 0.001})
+    pace.finished()
+    facts = pace.facts({}, 63)
+    assert facts["lost"] == {}
+    assert facts["seconds"] > 1.0
 
 
 def test_checkpoints_and_evaluation_do_not_make_a_step_slow():

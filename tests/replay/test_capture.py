@@ -280,6 +280,16 @@ def test_each_kind_is_saved_once_and_three_at_most(home, tmp_path):
     assert not notes
 
 
+def test_ranks_that_save_the_same_step_have_a_folder_each(monkeypatch, tmp_path):
+    """As where a batch that recovery acted on is kept on all of them."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        Captures("run", note=print, home=tmp_path).recovered(Step(), {}, Reading(step=3))
+    kept = folders.captures_in(tmp_path / "run")
+    assert [each.path.name for each in kept] == ["step-000003-recovered", "step-000003-recovered-rank-1"]
+
+
 def test_nothing_is_saved_of_a_step_that_was_not_run_again(tmp_path):
     captures = Captures("run", note=print, home=tmp_path / "kept")
     assert captures(Step(), {}, Reading(step=0), Origin("", note="?")).facts == {}

@@ -220,3 +220,28 @@ def test_a_damaged_capture_is_told(place: str) -> None:
     result = CliRunner().invoke(app, ["replay", place, "--model", "mistaken:Net"])
     assert result.exit_code == 2
     assert "is damaged" in result.stderr
+
+
+def test_weights_made_bad_by_gradients_that_were_read_became_so_in_no_unread_step() -> None:
+    """As by an all-reduce: what made the gradients bad is not seen here, but that they were is."""
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    factor = 1.0
+
+    def spoil(parameter: torch.Tensor) -> None:
+        assert parameter.grad is not None
+        parameter.grad.mul_(factor)
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(spoil)
+    with sg.watch(model, optimizer, store=False) as watch:
+        for step in range(8):
+            factor = float("nan") if step >= 4 else 1.0
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+    found = {finding.id: finding for finding in watch.findings}
+    assert found["nonfinite-gradient"].step == 4
+    assert found["nonfinite-parameter"].step == 5
+    assert "not read" not in found["nonfinite-parameter"].message
+    assert found["nonfinite-parameter"].evidence["because"] == "nonfinite-gradient"

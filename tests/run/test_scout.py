@@ -9,11 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.nn import functional as F
 
 import seismograd as sg
 from seismograd import patches
+
+fully_shard = pytest.importorskip("torch.distributed.fsdp").__dict__.get("fully_shard")
 
 X = torch.randn(64, 8, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -213,6 +217,21 @@ def test_a_training_that_begins_again_from_where_it_began_is_another(
         elif what == "others":
             model.load_state_dict({name: value + 1 for name, value in before.items()})
     assert scouting.steps == steps
+
+
+@pytest.mark.skipif(fully_shard is None, reason="an older torch")
+def test_layers_that_are_sharded_are_a_training_like_any_other(scouting: Any) -> None:
+    """When it is met, in its first backward pass, the gathered weights of each layer have been freed again."""
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    try:
+        model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2))
+        for layer in (*model[::2], model):
+            fully_shard(layer, mesh=init_device_mesh("cpu", (1,)))
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        train(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        assert scouting.steps == [10]
+    finally:
+        dist.destroy_process_group()
 
 
 def test_everything_is_put_back() -> None:

@@ -32,7 +32,10 @@ CYCLE = 0.5
 RANKS_A_CYCLE = 256
 """With more ranks than these the cycle is longer: what the leader does in a second stays the same."""
 NOTES = 512
-"""Notes of all ranks in a cycle; each has its share, from 1 to 16."""
+"""Notes of all ranks in a cycle; each has its share, from 1 to `SHARE`."""
+SHARE = 64
+SIGNS = ("inside", "unsynced", "skipped", "changed")
+"""What was seen at a step, and is told with the next one that is."""
 WAITING = 4096
 FINDINGS = 200
 """Of one rank, that are passed on."""
@@ -69,6 +72,8 @@ class Exchange:
         self.replicas: Replicas | None = None
         self._notes = Notes(rank, world)
         self._queue: deque[dict[str, Any]] = deque(maxlen=WAITING)
+        self._unsaid: dict[str, Any] = {}
+        """What was seen at steps of which nothing is told."""
         self._findings: dict[tuple[Any, ...], Finding] = {}
         self._passed_on: set[tuple[Any, ...]] = set()
         self.inbox: deque[Reading | Finding] = deque(maxlen=WAITING)
@@ -231,14 +236,25 @@ class Exchange:
         waiting: list[dict[str, Any]] = []
         while self._queue:
             waiting.append(self._queue.popleft())
-        most = max(1, min(16, NOTES // self.world))
+        most = max(1, min(SHARE, NOTES // self.world))
         urgent = [note for note in waiting if note.keys() & {"broken", "detail", "fed"}]
         others = [note for note in waiting if not note.keys() & {"broken", "detail", "fed"}]
-        stride = 1
-        while len(others) > most and stride < 1 << 20:
+        stride, steps = 1, [note["step"] for note in others]
+        while len(steps) > most and stride < 1 << 20:
             stride *= 2
-            others = [note for note in others if note["step"] % stride == 0]
+            steps = [step for step in steps if step % stride == 0]
+        others = self._sampled(others, stride)
         return sorted([*urgent[: max(most, 4)], *others], key=lambda note: note["step"])  # how it began matters most
+
+    def _sampled(self, notes: list[dict[str, Any]], stride: int) -> list[dict[str, Any]]:
+        """The notes of every so many steps, with what was seen at the others before them."""
+        kept = []
+        for note in notes:
+            self._unsaid |= {sign: note[sign] for sign in SIGNS if sign in note}
+            if note["step"] % stride == 0:
+                kept.append({**note, **self._unsaid})
+                self._unsaid = {}
+        return kept
 
     def _taken_findings(self) -> list[Finding]:
         found: list[Finding] = []

@@ -330,7 +330,8 @@ class Merger:
                 if same.steps >= ALIKE:
                     told[name] = {"same": [group[:LISTED] for group in groups[:LISTED]], "steps": same.steps}
                     if what == "random":
-                        told[name]["dropout"] = True
+                        told[name]["dropout"] = drops = all(note.get("drops") for note in notes.values())
+                        told[name]["noise"] = not drops
             else:
                 same.steps, same.groups = 0, []
         return told

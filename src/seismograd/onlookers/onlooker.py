@@ -99,6 +99,9 @@ class Onlooker:
     def timed(self, phases: Mapping[str, float]) -> None:
         """A reading has been made: `phases` are its times in seconds, as in `time/step`, without the `time/`."""
 
+    def abandoned(self) -> None:
+        """Gradients were made and cleared, and no step used them."""
+
     def passed_over(self) -> None:
         """A step was not read: its times are not told."""
 

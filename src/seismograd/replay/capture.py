@@ -27,7 +27,7 @@ import seismograd
 from seismograd import folders
 from seismograd.detectors.numerics.origins import FINDINGS
 from seismograd.places import Spot, is_users
-from seismograd.records import Origin, Reading, TensorStats, strict
+from seismograd.records import Origin, Reading, TensorStats, rank, strict, world_size
 from seismograd.replay.glue import Glue
 from seismograd.replay.numbers import is_bad
 from seismograd.replay.packing import Packer, UnstorableError
@@ -125,7 +125,13 @@ class Captures:
                 save_file(packer.contents(), draft / folders.TENSORS_FILE)
             text = json.dumps(strict({**told, "finding": kind}), indent=1, allow_nan=False)
             (draft / folders.JSON_FILE).write_text(text + "\n", encoding="utf-8")
-            draft.replace(folder)
+            try:
+                draft.replace(folder)
+            except OSError:
+                if world_size() < 2 or not folder.is_dir():
+                    raise
+                folder = folder.with_name(f"{folder.name}-rank-{rank()}")  # another rank has saved this step
+                draft.replace(folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
         return folder

@@ -50,6 +50,8 @@ class Replayer:
         self._may_trace = True
         self._insights = 0
         self._shadow: list[tuple[Tensor, Tensor]] | None = None
+        self._bad: Reading | None = None
+        """The last one that was investigated."""
 
     # -- what the loop does --------------------------------------------------------------------------------------
 
@@ -168,7 +170,9 @@ class Replayer:
         """Where what is not finite in this reading was made. `sound` is the last reading in which all was finite."""
         self.recorder.lines.disarm()
         step = self.recorder.before if self._lag else self.recorder.step
-        blamed = None
+        blamed, earlier, self._bad = None, self._bad, reading
+        if not self._lag and sound is not None and _spoilt(earlier, sound.step, reading.step):
+            return Origin("", note="the gradients of the reading before were not finite already", sure=False)
         if not self._lag or any(is_bad(copy) for _, copy in self._shadow or ()):
             blamed = blame_update(reading, sound, self._watched)
         with swapped(self._shadow) if self._shadow is not None else nullcontext():
@@ -219,6 +223,14 @@ class Replayer:
             return {}
         self._insights += 1
         return Investigation(self.recorder.step, self._watched.models, finite_loss=True).insight()
+
+
+def _spoilt(earlier: Reading | None, sound: int, now: int) -> bool:
+    """Whether the weights were made bad by the gradients of a reading between these steps: as in ranks, of which
+    another began it, what was at fault there is not known here."""
+    if earlier is None or not sound < earlier.step < now:
+        return False
+    return "nonfinite" in earlier.tensors and "amp-skipped" not in earlier.marks
 
 
 def _bad_loss(names: Mapping[str, Any]) -> Tensor | None:

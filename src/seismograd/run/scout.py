@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from seismograd import patches
 from seismograd.memory.exhaustion import is_out_of_memory
 from seismograd.run.discovery import Found, discover, held_by, leaves_of
+from seismograd.stats.tensors import there
 
 if TYPE_CHECKING:  # what watches is only imported when a training begins
     from seismograd.loop import Loop
@@ -135,13 +136,14 @@ class Training:
         if self.step < _BEGUN or not self._began_with:
             return False
         now = [(reference(), then) for reference, then in self._began_with]
-        return all(tensor is not None and _is_as(tensor, then) for tensor, then in now)
+        return all(tensor is not None and there(tensor) and _is_as(tensor, then) for tensor, then in now)
 
     def _sample(self) -> list[tuple[weakref.ref[Tensor], Tensor]]:
         """A few elements of some of the weights that are trained."""
         held = [tensor for reference in self._parameters.values() if (tensor := reference()) is not None]
         plain = [tensor for tensor in held if type(tensor) in (Tensor, nn.Parameter) and tensor.layout is torch.strided]
         trained = [t for t in plain if t.requires_grad and t.numel() and t.is_contiguous() and not t.is_meta]
+        trained = [t for t in trained if there(t)]
         ends = [*trained[:_SAMPLED], *trained[_SAMPLED:][-_SAMPLED:]]
         return [(weakref.ref(tensor), _few(tensor)) for tensor in ends]
 

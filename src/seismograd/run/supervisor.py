@@ -302,7 +302,11 @@ class Supervisor:
                 while (len(run.ranks) < world or run.ended is None) and time.monotonic() < until:
                     time.sleep(0.1)  # the others end at the same time, some a little later
                     run.refresh()
-                return with_ranks(report, run.report())
+                whole = run.report()
+            for side in whole.get("ranks") or ():
+                if side["life"] == "live" and _was_killed(side["pid"]):
+                    side["life"] = "lost"  # the record knows it a few seconds later
+            return with_ranks(report, whole)
         except Exception as error:
             self._failed("the report of all ranks", error)
             return report
@@ -441,6 +445,18 @@ def _of_processes() -> str:
 
 def _worst(report: dict[str, Any]) -> int:
     return max((Severity(finding["severity"]).weight for finding in report["findings"]), default=-1)
+
+
+def _was_killed(pid: int | None) -> bool:
+    """Whether the process of another rank is gone, as far as it can be told: all are on this machine."""
+    import psutil
+
+    if pid is None or os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE"):
+        return False
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _described(cause: BaseException | str | None) -> str | None:

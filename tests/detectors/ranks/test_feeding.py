@@ -167,6 +167,12 @@ def test_same_randomness(ranks):
     assert finding.message.startswith("Ranks 0 and 1 drew the same random numbers at 5 steps in a row")
 
 
+def test_the_same_noise(ranks):
+    finding = one(ranks, RankSameRandomness(), random=SAME | {"dropout": False, "noise": True})
+    assert "noise" in finding.message
+    assert "dropout" not in finding.message
+
+
 @pytest.mark.parametrize(
     "told",
     [

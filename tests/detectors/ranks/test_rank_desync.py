@@ -37,6 +37,27 @@ def test_names_step_parameter_rank_and_what_came_before(ranks):
     assert "why is not known" in finding.message
 
 
+@pytest.mark.parametrize(
+    ("more", "first"),
+    [
+        ({}, 12),
+        ({"apart": {"gradients": {"first": 10}}}, 10),
+        ({"apart": {"gradients": {"first": 5}}}, 12),  # they were no reason to part before
+        ({"signs": {"clipped": {0: 1.0, 1: 0.5}}}, 9),
+        ({"signs": {"called_inside": [0, 1]}, "always": True}, 12),
+    ],
+)
+def test_where_not_all_steps_are_compared_it_is_the_one_at_which_something_was_seen(ranks, more, first):
+    signs = more.get("signs", {})
+    before = [ranks.reading(step, signs=signs if step > 8 or more.get("always") else {}) for step in (7, 8, 9)]
+    apart = {"parameters": ranks.apart(agreed=8)}
+    apart |= {what: ranks.apart(agreed=8, **told) for what, told in more.get("apart", {}).items()}
+    later = [ranks.reading(step, apart=apart, detail=ranks.detail(), signs=signs) for step in (12, 14)]
+    apart["parameters"]["times"] = 2
+    (finding,) = ranks.run(RankDesync(), [*before, *later])[:1]
+    assert finding.step == first
+
+
 def test_on_its_limit_under_ddp(ranks):
     """Two compared steps in a row, or one with the gradients."""
     detail = ranks.detail()
@@ -214,6 +235,7 @@ def test_buffers_are_a_warning_after_many_agreements(ranks):
     assert finding.severity is Severity.WARNING
     assert "buffers" in finding.message
     assert "`codebook`" in finding.message
+    assert "updates" not in finding.message, "an optimizer has nothing to do with it"
 
 
 def local_sgd(ranks, period=8, rounds=20, **told):

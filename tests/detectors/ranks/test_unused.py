@@ -37,7 +37,7 @@ SEARCHED = {"find_unused": True, "never": [], "steps": 30}
 def test_a_search_for_nothing(ranks):
     (finding,) = judge_all([ranks.reading(30, unused=SEARCHED)], [UnusedParameter()])
     assert (finding.id, finding.severity) == ("unused-parameter", Severity.INFO)
-    assert "in 30 steps every parameter had its gradient" in finding.message
+    assert "in 30 passes every parameter had its gradient" in finding.message
 
 
 @pytest.mark.parametrize(

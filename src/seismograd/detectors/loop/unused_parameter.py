@@ -32,8 +32,8 @@ class UnusedParameter:
 
     `DistributedDataParallel` waits for the gradient of every parameter, and raises an error at the next forward pass if
     one did not come: critical, with the parameters. Where it was told to look for unused ones
-    (`find_unused_parameters=True`) and every parameter had its gradient in `traversals` steps, it is worth knowing that
-    it walks over the graph at each step for nothing.
+    (`find_unused_parameters=True`) and every parameter had its gradient in `traversals` passes, it is worth knowing
+    that it walks over the graph at each step for nothing.
 
     What to try
     -----------

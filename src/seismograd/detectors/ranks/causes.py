@@ -273,9 +273,13 @@ def _minority(values: Mapping[int, str]) -> list[int]:
 
 def _unknown(gradients: bool, kind: str) -> Cause:
     if gradients and kind == "replicas":
-        why = "their gradients differ, too: whatever averages them was left out at that step, or does not reach all"
+        why = (
+            "what averages the gradients by hand was left out at that step, or does not reach all of them; or a rank"
+            " changes its own afterwards, by a factor that only it knows"
+        )
         advice = [
             "Look at what averages the gradients: every parameter, on every rank, at every step, before the optimizer."
+            " What comes after it, clipping above all, has to see the averaged ones: a norm of before differs.",
         ]
     elif gradients:
         why = "their gradients differ, too, although the wrapper should have averaged them; why is not known"

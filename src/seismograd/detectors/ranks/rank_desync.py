@@ -108,11 +108,13 @@ class _Episode:
 
 
 class _Checker:
-    __slots__ = ("_detector", "_gradients", "_lasted", "_of", "_signs")
+    __slots__ = ("_detector", "_gradients", "_lasted", "_of", "_signs", "_since")
 
     def __init__(self, detector: RankDesync) -> None:
         self._detector = detector
         self._signs: dict[str, tuple[int, Any]] = {}
+        self._since: dict[str, int] = {}
+        """By sign that is seen the first of the steps in a row at which it was."""
         self._gradients = -1
         """The last step at which gradients were apart."""
         self._of = {"parameters": _Episode(), "buffers": _Episode()}
@@ -124,6 +126,8 @@ class _Checker:
             return None
         apart = mapping(facts, "apart")
         newer(self._signs, facts, reading.step)
+        present = {str(sign) for sign, seen in mapping(facts, "signs").items() if seen}
+        self._since = {sign: self._since.get(sign, reading.step) for sign in sorted(present)[:_SIGNS]}
         while len(self._signs) > _SIGNS:
             del self._signs[next(iter(self._signs))]
         if mapping(apart, "gradients"):
@@ -155,7 +159,7 @@ class _Checker:
         episode.agreements = agreements
         times = self._lasted[what] = count(told.get("times"), 1)
         if episode.first is None:
-            episode.first = count(told.get("first"), reading.step)
+            episode.first = self._began(what, told, mapping(facts, "apart"), count(told.get("first"), reading.step))
         if not self._counts(facts, what, told, times, episode):
             return None
         episode.waited += 1
@@ -166,6 +170,15 @@ class _Checker:
         if what == "buffers" and episode.detail is None:
             return None
         return self._found(reading, facts, what, told, episode)
+
+    def _began(self, what: str, told: Mapping[str, Any], apart: Mapping[str, Any], first: int) -> int:
+        """The step itself, where not all were compared: that of the gradients or of what was seen, after the last one
+        at which they were alike."""
+        agreed = told.get("agreed")
+        if what != "parameters" or not isinstance(agreed, int):
+            return first
+        seen = [self._gradients, count(mapping(apart, "gradients").get("first"), first), *self._since.values()]
+        return min((step for step in seen if agreed < step < first), default=first)
 
     def _counts(self, facts: Mapping[str, Any], what: str, told: Mapping[str, Any], times: int, of: _Episode) -> bool:
         """Whether they were one model before, and have been apart long enough."""
@@ -223,7 +236,10 @@ class _Checker:
         if agreements and isinstance(agreed, int):
             at = "compared step" if agreements == 1 else "compared steps"
             message += f" They were alike at {agreements:,} {at} before, last at step {agreed:,}."
-        message += f" {sentence(cause)}"
+        if what == "parameters" or cause.sign:
+            message += f" {sentence(cause)}"
+        else:
+            message += " What writes to them does it on each rank by itself, and nothing brings them together."
         evidence: dict[str, Any] = {
             "what": what,
             "cause": cause.name,

@@ -8,10 +8,13 @@ from typing import ClassVar
 from seismograd.detectors.ranks.facts import LISTED, REPLICATED, blamed, capital, count, groups_in, mapping, who
 from seismograd.records import Finding, Reading, Severity, Where
 
+_DROPOUT = "dropout leaves out the same units"
+_NOISE = "noise, crops or masks that are made of them are the same"
+
 
 @dataclass(frozen=True)
 class RankSameRandomness:
-    """Several ranks draw the same random numbers: dropout leaves out the same units on all of them.
+    """Several ranks draw the same random numbers: dropout leaves out the same units on all of them, and noise is alike.
 
     Why it matters
     --------------
@@ -22,7 +25,9 @@ class RankSameRandomness:
     How it is judged
     ----------------
     The state of torch's generator at the forward pass is the same on two ranks or more at `steps` steps in a row, while
-    dropout is active. Worth a note only. Not for tensor and pipeline parallel ranks, which need the same.
+    dropout is active, or while a number or more is drawn for each sample, by a dataset that samples are taken from by
+    number, in the loop or in the model. Worth a note only. Not for tensor and pipeline parallel ranks, which need the
+    same.
 
     What to try
     -----------
@@ -57,7 +62,7 @@ class _Checker:
         random = mapping(facts, "random")
         groups = [group for group in groups_in(random.get("same")) if len(group) > 1]
         steps = count(random.get("steps"))
-        if not groups or not random.get("dropout") or steps < limits.steps:
+        if not groups or not (random.get("dropout") or random.get("noise")) or steps < limits.steps:
             return None
         if facts.get("kind", "ddp") not in REPLICATED:
             return None
@@ -65,8 +70,8 @@ class _Checker:
         every = len(groups) == 1 and world > 2 and len(first) >= min(world, LISTED)
         doers = f"All {world:,} ranks" if every else capital(who(first))
         message = (
-            f"{doers} drew the same random numbers at {steps:,} steps in a row: dropout leaves out the same units for"
-            " the samples of each."
+            f"{doers} drew the same random numbers at {steps:,} steps in a row:"
+            f" {_DROPOUT if random.get('dropout') else _NOISE} for the samples of each."
         )
         evidence = {
             "steps": steps,
@@ -75,5 +80,5 @@ class _Checker:
             "world": world,
         }
         advice = ["Seed each rank differently once the model is made: `torch.manual_seed(seed + rank)`."]
-        where = Where(phase="forward")
+        where = Where(phase="forward") if random.get("dropout") else Where()
         return blamed(limits, reading, Severity.INFO, message, evidence, advice=advice, rank=first[1], where=where)

@@ -55,9 +55,12 @@ def searched(detector: Detector, reading: Reading, limit: int) -> Finding | None
     if mapping(reading.facts["ranks"], "signs").keys() & {"ungraded", "graded_otherwise"}:
         return None
     message = (
-        f"`find_unused_parameters=True`, and in {steps:,} steps every parameter had its gradient:"
+        f"`find_unused_parameters=True`, and in {steps:,} passes every parameter had its gradient:"
         " `DistributedDataParallel` walks over the whole graph after each forward pass for nothing."
     )
     evidence = {"steps": steps, "limit": limit}
-    advice = ["Leave `find_unused_parameters=True` out, unless a part of the model is used only for some batches."]
+    advice = [
+        "Leave `find_unused_parameters=True` out, unless a part of the model is used only for some batches. Hugging"
+        " Face's `Trainer` sets it by itself: `TrainingArguments(ddp_find_unused_parameters=False)`."
+    ]
     return found(detector, reading, Severity.INFO, message, evidence, advice=advice, where=Where(phase="forward"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from torch.utils.data import DistributedSampler
@@ -11,7 +12,8 @@ _LOADERS = 16
 
 
 class Feeding:
-    """Looks at the loader whose batches are trained on, at the first batch of each pass."""
+    """Looks at the loader whose batches are trained on, at the first batch of each pass; at a later one where a
+    training is met in the middle of it."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, dict[str, Any]] = {}
@@ -19,6 +21,8 @@ class Feeding:
         """The loader whose batch came last: one that is only validated with is none that is trained on."""
         self._epochs: dict[tuple[int, int], list[int]] = {}
         self._lengths: dict[int, int] = {}
+        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Those that were seen already."""
         self._passes = 0
         self.told: dict[str, Any] | None = None
         """What there is to tell the others, once."""
@@ -26,8 +30,9 @@ class Feeding:
     def data_came(self, iterator: Any) -> None:
         index = getattr(iterator, "_index_sampler", None)
         self._source = id(index)
-        if getattr(iterator, "_num_yielded", 0) != 1:
+        if getattr(iterator, "_num_yielded", 0) != 1 and iterator in self._iterators:
             return
+        self._iterators.add(iterator)
         try:
             length: int | None = len(iterator)
         except Exception:  # a stream, or a sampler of the user's that does not know

@@ -18,6 +18,7 @@ from seismograd.onlookers.data.batches import fingerprint
 from seismograd.onlookers.graph import Graph
 from seismograd.onlookers.nested import tensors_in
 from seismograd.onlookers.onlooker import Onlooker
+from seismograd.onlookers.ranks.drawing import Drawing
 from seismograd.onlookers.ranks.feeding import Feeding
 from seismograd.onlookers.ranks.wrapping import Wrapping
 from seismograd.probes.pack import Pack, Values
@@ -29,6 +30,10 @@ EARLY = 16
 """So many steps at the beginning are compared one by one."""
 DATA = 64
 """At so many steps it is looked at what is fed, and with which random numbers."""
+SMALL = 1 << 18
+"""Elements of replicas whose sums are made twice as often: that is some 30 microseconds' work."""
+SETTLED = 64
+"""After so many steps it is seen anew how large they are."""
 KEPT = 4 << 20
 """Bytes of sums that are kept, for the others to ask for."""
 NAMED = 8
@@ -60,10 +65,11 @@ class Replicas(Onlooker):
         self.wrapping = Wrapping(watched)
         self.asked: int | None = None
         """The step of which somebody wants to know more; set from another thread."""
-        self._feeding = Feeding()
+        self._feeding, self._drawing = Feeding(), Drawing()
         self._steps = 0
+        self._small = False
         self._timed: Mapping[str, float] | None = None
-        self._inside = self._unsynced = self._stepped = False
+        self._inside = self._unsynced = self._stepped = self._abandoned = False
         self._batch: int | None = None
         self._random: int | None = None
         self._drops = False
@@ -89,17 +95,22 @@ class Replicas(Onlooker):
         self._inside = self._inside or self.wrapping.is_inside(module)
         self._feeding.trained()
         if self._steps < DATA and self._batch is None:
-            self._batch = fingerprint(list(tensors_in((args, kwargs)))[:2])
+            given = list(tensors_in((args, kwargs)))[:2]
+            self._batch = fingerprint(given)
             if self._steps < EARLY:
                 self._drops = any(
                     isinstance(part, nn.modules.dropout._DropoutNd) and part.training and part.p
                     for part in module.modules()
                 )
-            if self._drops and all(p.device.type == "cpu" for p in self.watched.roster.parameters[:1]):
-                self._random = _hash(torch.get_rng_state().numpy().tobytes())
+            if all(p.device.type == "cpu" for p in self.watched.roster.parameters[:1]):
+                generator = torch.get_rng_state().numpy()
+                drawn = self._drawing.goes_on(generator, len(given[0]) if given and given[0].ndim else 1)
+                if self._drops or drawn:
+                    self._random = _hash(generator.tobytes())
 
     def data_came(self, batch: Any, loader: Any) -> None:
         self._feeding.data_came(loader)
+        self._drawing.data_came(loader)
 
     def backward_starts(self, roots: Sequence[Any], graph: Graph | None) -> None:
         if not self._steps:
@@ -148,12 +159,15 @@ class Replicas(Onlooker):
 
         self._stepped = True
 
+    def abandoned(self) -> None:
+        self._abandoned = True
+
     def restart(self) -> None:
         self._timed, self._versions = None, None
         self._forget()
 
     def _forget(self) -> None:
-        self._inside = self._stepped = False
+        self._inside = self._stepped = self._abandoned = False
         self._batch = self._random = self._clipped = None
         self._applied = ([], [])
         self._busy = 0.0
@@ -161,7 +175,8 @@ class Replicas(Onlooker):
     # -- the end of a step ---------------------------------------------------------------------------------------
 
     def _is_due(self, step: int) -> bool:
-        return step < EARLY or step % self._every() == 0
+        every = self._every()
+        return step < EARLY or step % (max(1, every // 2) if self._small else every) == 0
 
     def look(self, pack: Pack, step: int) -> None:
         times, self._timed = self._timed, None
@@ -171,6 +186,9 @@ class Replicas(Onlooker):
             return
         self.wrapping.refresh()
         state = self._state = self._told(times)
+        if step < EARLY or step % SETTLED == 0:
+            replicas = self._replicated()
+            self._small = len(replicas) <= 64 and sum(each.numel() for each in replicas) <= SMALL
         if self._is_due(step):
             parameters = self._replicated()
             buffers = list(self.wrapping.buffers.values())
@@ -200,7 +218,7 @@ class Replicas(Onlooker):
             state["inside"] = True
         if self._unsynced:
             state["unsynced"] = True
-        if not self._stepped:
+        if not self._stepped or self._abandoned:
             state["skipped"] = True
         if self._clipped is not None:
             state["clipped"] = self._clipped
@@ -208,6 +226,8 @@ class Replicas(Onlooker):
             state["batch"] = self._batch
         if self._random is not None:
             state["random"] = self._random
+            if self._drops:
+                state["drops"] = True
         if self._searched and self._searched % 4 == 0:
             state["unused"] = {"find_unused": True, "at_times": list(self._unused)[:NAMED], "steps": self._searched}
         sequence = _sequence()

@@ -92,8 +92,9 @@ class Pace(Onlooker):
             return
         told = phases.get
         between = told("evaluation", 0.0) + told("checkpoint", 0.0) + told("logging", 0.0)
-        alone = phases["step"] - phases["watch"] - between
-        self._seconds += alone + between
+        waited = told("collective", 0.0)  # for other ranks: how long a step takes here, that says nothing of
+        alone = phases["step"] - phases["watch"] - between - waited
+        self._seconds += alone + between + waited
         if between:
             for phase in BETWEEN:
                 self._between[phase] += phases.get(phase, 0.0)
