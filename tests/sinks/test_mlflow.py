@@ -97,6 +97,20 @@ def test_names_that_mlflow_refuses_and_infinity_are_kept_as_well_as_can_be(track
     assert run.info.status == "FAILED"
 
 
+def stop(step: int, loss: float) -> None:
+    if step == 5:
+        raise KeyboardInterrupt
+
+
+def test_a_run_that_was_stopped_is_told_as_one(tracking: str) -> None:
+    sink = MLflow(tracking)
+    with pytest.raises(KeyboardInterrupt):
+        train(sink, sick=False, store=False, each=stop)
+    assert sink.run_id is not None
+    run = mlflow.MlflowClient().get_run(sink.run_id)
+    assert (run.info.status, run.data.tags["seismograd.status"]) == ("KILLED", "healthy")
+
+
 def test_a_server_that_is_not_there_is_said_once_and_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LITTLE_PATIENCE", 0.5)
     with socket.socket() as free:

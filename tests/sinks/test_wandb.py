@@ -74,6 +74,16 @@ def test_a_sick_run_of_its_own(folder: Path) -> None:
     assert any(r.WhichOneof("record_type") == "exit" for r in found), "the run of its own was ended"
 
 
+def test_a_run_that_was_stopped_is_told_as_one(folder: Path) -> None:
+    def stop(step: int, loss: float) -> None:
+        if step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(WandB("trainings", mode="offline", dir=folder), sick=False, store=False, each=stop)
+    assert [r.exit.exit_code for r in records(folder) if r.WhichOneof("record_type") == "exit"] == [255]
+
+
 def test_inside_the_users_run_no_step_of_theirs_moves_and_it_stays_open(folder: Path) -> None:
     run = the_users(folder)
     train("wandb", sick=False, store=False, each=lambda step, loss: run.log({"own": loss}, step=10 * step))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from seismograd.extras import need
 from seismograd.records import Finding
+from seismograd.reports.words import was_stopped
 from seismograd.sinks.knocking import knock
 from seismograd.sinks.relay import PREFIX, Point, Relay
 from seismograd.sinks.wording import files_of, markdown_of, title_of
@@ -17,7 +18,6 @@ _BATCH = 1000
 """Metrics that MLflow takes in one call."""
 _LONGEST_TAG = 500
 _REFUSED = re.compile(r"[^\w .:/-]", re.ASCII)
-_ENDED = {"crashed": "FAILED"}
 
 
 class MLflow(Relay):
@@ -101,7 +101,8 @@ class MLflow(Relay):
             for name, text in files_of(report, self.page).items():
                 self._client.log_text(self.run_id, text, f"seismograd/{name}")
         if self._own:
-            self._client.set_terminated(self.run_id, status=_ENDED.get(str(run.get("status")), "FINISHED"))
+            ended = "FAILED" if run.get("status") == "crashed" else "KILLED" if was_stopped(run) else "FINISHED"
+            self._client.set_terminated(self.run_id, status=ended)
 
     def _tag(self, name: str, value: str) -> None:
         self._client.set_tag(self.run_id, f"seismograd.{name}", value[:_LONGEST_TAG])

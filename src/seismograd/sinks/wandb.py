@@ -11,11 +11,14 @@ from typing import Any, ClassVar
 
 from seismograd.extras import need
 from seismograd.records import Finding, Reading, Severity
+from seismograd.reports.words import was_stopped
 from seismograd.sinks.relay import PREFIX, Point, Relay, give_up
 from seismograd.sinks.wording import files_of, text_of, title_of
 
 _LEVELS = {Severity.INFO: "INFO", Severity.WARNING: "WARN", Severity.CRITICAL: "ERROR"}
 
+_STOPPED = 255
+"""W&B's own exit code for a run that was stopped by Ctrl-C."""
 _AT_LEAST = 200
 """So many readings go into your run in any case; then as many as the share of the time allows."""
 _SHARE = 0.02
@@ -127,7 +130,7 @@ class WandB(Relay):
                 own = f"seismograd-{self.run.get('id') or self._run.id}"
                 self._run.log_artifact(folder, name=own, type="report")
         if self._own:
-            self._run.finish(exit_code=1 if run.get("status") == "crashed" else 0)
+            self._run.finish(exit_code=1 if run.get("status") == "crashed" else _STOPPED if was_stopped(run) else 0)
 
     def _alive(self) -> None:
         if self._run_is_over():
