@@ -65,6 +65,8 @@ class Relay:
         self.prefix, self.every, self.rank, self.report = prefix, every, rank, report
         self.page: Callable[[], str] | None = None
         """Makes the run's page; set by the watch."""
+        self.so_far: Callable[[], dict[str, Any]] | None = None
+        """Makes the report of the run as it stands; set by the watch."""
         self.run: Mapping[str, Any] = {}
         self.written = self.thinned = 0
         """Readings that the tracker has, and those that were left out because there were too many."""
