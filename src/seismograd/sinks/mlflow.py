@@ -11,6 +11,7 @@ from seismograd.extras import need
 from seismograd.records import Finding
 from seismograd.reports.words import was_stopped
 from seismograd.sinks.knocking import knock
+from seismograd.sinks.one_at_a_time import one_at_a_time
 from seismograd.sinks.relay import PREFIX, Point, Relay
 from seismograd.sinks.wording import files_of, markdown_of, title_of
 
@@ -58,7 +59,8 @@ class MLflow(Relay):
 
     def _open(self) -> None:
         knock(str(self.tracking_uri))
-        self._client = self._mlflow.MlflowClient(tracking_uri=self.tracking_uri)
+        with one_at_a_time(str(self.tracking_uri)):  # two that make its tables at once leave it broken for good
+            self._client = self._mlflow.MlflowClient(tracking_uri=self.tracking_uri)
         if self.run_id is None:
             name = self.run_name or str(self.run.get("name") or "seismograd")
             self.run_id = self._client.create_run(self._experiment(), run_name=name).info.run_id
