@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, NoReturn
 
 from seismograd.complaints import complain as say
+from seismograd.own_threads import ours
 from seismograd.records import Finding, Reading
 from seismograd.records import rank as own_rank
 
@@ -170,7 +171,7 @@ class Relay:
             return
         self._prepare()
         name = f"seismograd-{type(self).__name__.lower()}"
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = threading.Thread(target=ours(self._work), name=name, daemon=True)
         self._thread.start()
 
     def _wanted(self, reading: Reading, number: int, stride: int) -> bool:
