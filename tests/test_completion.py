@@ -55,6 +55,7 @@ def test_what_bash_is_told_is_exact(tmp_path: Path, store: Path) -> None:
     assert asked("bash", "seismograd diff --store runs mi", tmp_path) == ["mine"]
     assert asked("bash", "seismograd show --store nowhere ", tmp_path) == ["last"]  # no store: no error either
     assert set(asked("bash", "seismograd read --format ", tmp_path)) == {"tensorboard", "mlflow", "csv", "json"}
+    assert asked("bash", "seismograd run --sink t", tmp_path) == ["tensorboard", "trackio"]
 
 
 def test_pressing_tab_imports_no_torch(tmp_path: Path) -> None:

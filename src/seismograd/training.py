@@ -453,6 +453,8 @@ class TrainingDebugger:
         for sink in list(self._sinks):
             if hasattr(sink, "page"):
                 sink.page = self.html
+            if hasattr(sink, "so_far"):
+                sink.so_far = self.report
             if hasattr(sink, "leader_tells"):
                 sink.leader_tells = getattr(self, "leader_tells", None)
             if not hasattr(sink, "begin"):

@@ -56,7 +56,9 @@ def test_names_of_a_training_loss(name: str) -> None:
     assert not is_validation_loss(name)
 
 
-@pytest.mark.parametrize("name", ["val_loss", "eval/loss", "eval_loss", "Loss/val", "validation/epoch_loss", "valLoss"])
+@pytest.mark.parametrize(
+    "name", ["val_loss", "eval/loss", "eval_loss", "Loss/val", "validation/epoch_loss", "valLoss", "va_loss"]
+)
 def test_names_of_a_validation_loss(name: str) -> None:
     assert is_validation_loss(name)
     assert not is_loss(name)
@@ -190,6 +192,38 @@ def test_the_report_says_what_could_not_be_judged(tmp_path: Path) -> None:
     assert "no grad/norm: nonfinite-gradient, gradient-explosion" in told
     assert "logged every 20 steps" in told
     assert "need the model or the loop" in told
+
+
+def test_what_a_log_is_too_short_for_is_said(tmp_path: Path) -> None:
+    told = notes(sg.read_log(csv(tmp_path / "a.csv", iter([(0, {"loss": 2.3})]), "step,loss")))
+    assert "only one value of loss: loss-explosion, loss-spike, loss-oscillation, loss-plateau" in told
+    rows = [(step, {"loss": 1 / (1 + step), "val_loss": 1 / (1 + step)}) for step in range(7)]
+    told = notes(sg.read_log(csv(tmp_path / "b.csv", iter(rows), "step,loss,val_loss")))
+    assert "only 7 values of val_loss: overfitting" in told
+    assert "has only" not in notes(sg.read_log(csv(tmp_path / "c.csv", healthy(), "step,loss")))
+
+
+@pytest.mark.parametrize("length", [5, 6, 8, 10, 20, 30, 50, 52, 60, 100, 129])
+def test_nothing_is_found_that_was_said_not_to_be_judged(tmp_path: Path, length: int) -> None:
+    curves: dict[str, Callable[[int], float]] = {
+        "multiplies": lambda step: 5.0**step if step < 200 else 5.0**200,
+        "leaps": lambda step: 2.0 if step < length - 2 else 1e9,
+        "spikes": lambda step: 50.0 if step == length - 2 else 2.0 + 0.01 * (step % 3),
+        "swings": lambda step: 2.0 + (-1.0) ** step,
+        "stays": lambda step: 2.3026,
+        "turns": lambda step: 0.3 + abs(step - length / 3) / length,
+    }
+    for name, curve in curves.items():
+        rows = ((step, {"loss": 1 / (1 + step) if name == "turns" else curve(step)}) for step in range(length))
+        others = {"grad_norm": curve, "val_loss": curve}
+        path = csv(
+            tmp_path / f"{name}.csv",
+            ((step, {**row, **{key: one(step) for key, one in others.items()}}) for step, row in rows),
+            "step,loss,grad_norm,val_loss",
+        )
+        run = sg.read_log(path)
+        short = [line for line in notes(run).splitlines() if "has only" in line]
+        assert [each for each in ids(run) for line in short if each in line] == [], name
 
 
 def test_each_finding_that_is_promised_is_found_by_numbers_alone(tmp_path: Path) -> None:
@@ -402,6 +436,7 @@ def test_garbage_is_an_error_that_says_so_and_never_another(name: str, data: byt
         (lambda path: path.write_bytes(b"\0\1\2" * 99), "is no log that is known here"),
         (lambda path: path.write_text("1,2\n3,4\n"), "no names in its first line"),
         (lambda path: path.write_text("a,b\nx,y\n"), "no number below its first line"),
+        (lambda path: (path.mkdir(), (path / "run-1.wandb").write_bytes(b":W&B\0")), "export the run"),
         (lambda path: sqlite3.connect(path).execute("create table a (b)").connection.commit(), "none of MLflow"),
     ],
 )

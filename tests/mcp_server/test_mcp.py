@@ -120,6 +120,7 @@ def test_a_client_finds_the_tools_the_resource_and_the_prompt(store: Path) -> No
             assert tool.description
             assert tool.output_schema
             assert tool.annotations.read_only_hint
+            assert tool.input_schema["additionalProperties"] is False
             properties = tool.input_schema["properties"].values()
             assert all("description" in each or "$ref" in each or each.get("title") == "Limit" for each in properties)
         (template,) = (await found.list_resource_templates()).resource_templates
@@ -212,6 +213,8 @@ def test_what_is_wrong_is_said_with_what_to_do(store: Path) -> None:
         assert "loss-plateau" in await refused(found, "explain_finding", id="loss-plateu")
         assert "start 9 is after stop 3" in await refused(found, "get_series", names=["loss"], start=9, stop=3)
         assert "less than or equal to 50" in await refused(found, "list_runs", limit=10_000)
+        assert "run" in await refused(found, "search_findings", run="sick"), "it would tell of all runs"
+        assert "name" in await refused(found, "get_series", run="sick", name="loss")
         assert "has no rank 7" in await refused(found, "get_series", names=["loss"], rank=7)
         assert "ask_run" in await refused(found, "ask_run", run="last", kind="stop")
         await told(found, "get_verdict")  # it goes on

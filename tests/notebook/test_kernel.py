@@ -153,6 +153,13 @@ def test_an_interrupted_cell_leaves_nothing_attached(kernel: Kernel) -> None:
     assert "KeyboardInterrupt" in kernel.good("print(watch.report()['run']['exit'])").stdout
 
 
+def test_an_error_before_the_first_step_is_told_without_one(kernel: Kernel) -> None:
+    opened = "net = nn.Linear(4, 1)\nwith sg.watch(net, torch.optim.SGD(net.parameters(), lr=1e-2)):\n"
+    cell = kernel.run(f'{opened}    raise ValueError("no data")')
+    assert "0 steps, ValueError: no data" in cell.last(cell.shown[0])["text/plain"]
+    nothing_is_left(kernel)
+
+
 OPENS = """
 net = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
 sgd = torch.optim.SGD(net.parameters(), lr=1e-2)

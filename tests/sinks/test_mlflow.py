@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,6 +97,45 @@ def test_names_that_mlflow_refuses_and_infinity_are_kept_as_well_as_can_be(track
     assert run.data.metrics["seismograd/acc_1 ___"] == 0.5
     assert run.data.metrics["seismograd/loss"] > 1e308
     assert run.info.status == "FAILED"
+
+
+def stop(step: int, loss: float) -> None:
+    if step == 5:
+        raise KeyboardInterrupt
+
+
+def test_a_run_that_was_stopped_is_told_as_one(tracking: str) -> None:
+    sink = MLflow(tracking)
+    with pytest.raises(KeyboardInterrupt):
+        train(sink, sick=False, store=False, each=stop)
+    assert sink.run_id is not None
+    run = mlflow.MlflowClient().get_run(sink.run_id)
+    assert (run.info.status, run.data.tags["seismograd.status"]) == ("KILLED", "healthy")
+
+
+_WRITES = """
+import sys
+from seismograd.records import Reading
+from seismograd.sinks import MLflow
+sink = MLflow(sys.argv[1])
+sink.begin({"id": sys.argv[2], "name": sys.argv[2]}, lambda *_: None, print)
+sink.write_reading(Reading(0, {"loss": 1.0}))
+assert sink.flush(120)
+sink.close({"run": {"status": "healthy"}})
+"""
+
+
+def test_two_first_runs_at_once_leave_the_database_whole(tmp_path: Path) -> None:
+    """MLflow itself does not lock it: each would make its tables, and neither could be read again."""
+    where = f"sqlite:///{tmp_path / 'new.db'}"
+    both = [
+        subprocess.Popen([sys.executable, "-c", _WRITES, where, name], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for name in ("a", "b")
+    ]
+    ended = [each.communicate(timeout=240) for each in both]
+    assert [each.returncode for each in both] == [0, 0], ended
+    runs = mlflow.MlflowClient(where).search_runs(["0"])
+    assert {run.info.run_name for run in runs} == {"a", "b"}
 
 
 def test_a_server_that_is_not_there_is_said_once_and_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

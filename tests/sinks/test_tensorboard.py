@@ -83,6 +83,37 @@ def test_two_runs_at_once_do_not_share_a_folder(tmp_path: Path) -> None:
     assert not _taken
 
 
+def test_a_run_after_another_does_not_go_on_with_its_curves(tmp_path: Path) -> None:
+    train(TensorBoard(tmp_path), sick=True, store=False)
+    mended = train(TensorBoard(tmp_path), sick=False, store=False)
+    assert any("findings" in tag for tag in read(tmp_path).Tags()["tensors"])
+    events = read(tmp_path / mended.id)
+    assert [each.step for each in events.Scalars("seismograd/loss")] == list(range(STEPS))
+    assert not any("findings" in tag for tag in events.Tags()["tensors"])
+    assert (tmp_path / mended.id / "seismograd-report.json").exists()
+
+
+def test_a_folder_in_which_the_script_writes_too_is_shared(tmp_path: Path) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(tmp_path)) as writer:
+        writer.add_scalar("accuracy", 0.5, 1)
+    train(TensorBoard(tmp_path), sick=False, store=False)
+    assert {"accuracy", "seismograd/loss"} <= set(read(tmp_path).Tags()["scalars"])
+
+
+def test_a_folder_that_cannot_be_made_yet_is_no_other_one_later(tmp_path: Path) -> None:
+    (tmp_path / "tb").write_text("a file is in the way")
+    sink = TensorBoard(tmp_path / "tb", rank=None)
+    sink._rank = 1
+    sink.begin({"id": "a", "name": "a"}, lambda *_: None, lambda _: None)
+    sink.write_reading(Reading(0, {"loss": 1.0}))
+    assert not sink.flush()
+    (tmp_path / "tb").unlink()
+    sink.close({"run": {}})
+    assert sink.log_dir == tmp_path / "tb" / "rank1"
+
+
 def test_what_is_neither_folder_nor_writer_is_refused() -> None:
     with pytest.raises(TypeError, match="takes a folder or a SummaryWriter, not 3"):
         TensorBoard(3)

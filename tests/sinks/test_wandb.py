@@ -74,6 +74,16 @@ def test_a_sick_run_of_its_own(folder: Path) -> None:
     assert any(r.WhichOneof("record_type") == "exit" for r in found), "the run of its own was ended"
 
 
+def test_a_run_that_was_stopped_is_told_as_one(folder: Path) -> None:
+    def stop(step: int, loss: float) -> None:
+        if step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(WandB("trainings", mode="offline", dir=folder), sick=False, store=False, each=stop)
+    assert [r.exit.exit_code for r in records(folder) if r.WhichOneof("record_type") == "exit"] == [255]
+
+
 def test_inside_the_users_run_no_step_of_theirs_moves_and_it_stays_open(folder: Path) -> None:
     run = the_users(folder)
     train("wandb", sick=False, store=False, each=lambda step, loss: run.log({"own": loss}, step=10 * step))
@@ -108,9 +118,34 @@ def test_in_a_long_run_of_the_users_it_takes_its_share_of_the_time_and_no_more(
     assert summary(found)["seismograd/status"] == "critical"
 
 
+@pytest.mark.parametrize("end", ["finish", "with"])
+def test_a_run_that_the_script_finishes_before_the_watch_ends_has_findings_and_report(folder: Path, end: str) -> None:
+    run = the_users(folder)
+
+    def each(step: int, loss: float) -> None:
+        run.log({"own": loss})
+        if step == STEPS - 1:
+            run.finish() if end == "finish" else run.__exit__(None, None, None)
+
+    train("wandb", sick=True, store=False, each=each)
+    assert "_finish" not in vars(run)
+    found = records(folder)
+    assert len(losses(found)) == STEPS
+    assert [alert.title for alert in alerts(found) if "nonfinite-loss" in alert.title]
+    assert summary(found)["seismograd/status"] == "critical"
+    assert [r.artifact.type for r in found if r.WhichOneof("record_type") == "artifact"] == ["report"]
+
+
+def test_nothing_stays_in_a_run_of_the_users(folder: Path) -> None:
+    run = the_users(folder)
+    train("wandb", sick=False, store=False)
+    assert "_finish" not in vars(run)
+    run.finish()
+
+
 def test_a_run_that_was_finished_too_early_is_said(folder: Path) -> None:
     run = the_users(folder)
-    with pytest.warns(RuntimeWarning, match="finished before the watch was closed"):
+    with pytest.warns(RuntimeWarning, match="finished before the watch was closed: what came after"):
         watch = train("wandb", sick=False, store=False, each=lambda step, _: run.finish() if step == 5 else None)
     assert watch.status == "healthy"
     assert sorted(losses(records(folder))) == [5], "without a row of theirs the last one stays"

@@ -39,6 +39,13 @@ def ignored_known(incomplete: str) -> Iterable[str]:
     return [f"{before}{comma}{name}" for name in findings_known(last)]
 
 
+def sinks_known(incomplete: str) -> list[str]:
+    """The names of sinks. What stands behind one is not offered: bash takes the colon for the end of a word."""
+    from seismograd.sinks.named import KINDS
+
+    return [name for name in KINDS if name.startswith(incomplete)]
+
+
 def demos_known(incomplete: str) -> list[tuple[str, str]]:
     """The demos, with the first line of each."""
     from seismograd.cli.demos import gallery

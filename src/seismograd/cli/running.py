@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from seismograd.cli.completing import ignored_known
+from seismograd.cli.completing import ignored_known, sinks_known
 from seismograd.cli.mistakes import known_ids, stop, store_named, writable
 from seismograd.records import DebugLevel, Severity
 
@@ -175,6 +175,7 @@ def run(
             help="Where readings and findings go besides the terminal: tensorboard:FOLDER, mlflow, wandb, trackio, "
             "prometheus:PORT, otel:URL, jsonl:FILE, logging; again for more.",
             show_default=False,
+            autocompletion=sinks_known,
         ),
     ] = None,
     quiet: Annotated[

@@ -47,7 +47,10 @@ def read_csv(path: Path, step: str | None = None, run: str | None = None) -> Log
         log.notes.append(f"{broken:,} of {len(rows) - 1:,} lines have another number of fields than the first")
     take_padding_out(log)
     if not any(entry.values for entry in log.entries):
-        raise LogError(f"{str(path)!r} has no number below its first line ({', '.join(header[:8])})")
+        raise LogError(
+            f"{str(path)!r} has no number below its first line ({', '.join(header[:8])}): a CSV has names there, as in "
+            'step,loss, and numbers below; a line of JSON looks like {"step": 1, "loss": 0.5}'
+        )
     return log
 
 

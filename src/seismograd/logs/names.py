@@ -11,7 +11,7 @@ from seismograd.logs.log import Log, LogError, listed
 from seismograd.sinks.relay import PREFIX
 
 _TRAINING = frozenset(("train", "training", "tr", "trn"))
-_VALIDATION = frozenset(("val", "valid", "validation", "eval", "evaluation", "dev", "holdout"))
+_VALIDATION = frozenset(("val", "va", "vl", "valid", "validation", "eval", "evaluation", "dev", "holdout"))
 _TEST = frozenset(("test", "testing"))
 _PER = frozenset(("epoch", "step", "batch", "iter", "iteration", "avg", "average", "mean", "total", "running", "vs"))
 """Words that say of which steps a value is, not what it is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,16 @@ JUDGED: dict[str, tuple[str, ...]] = {
     "lr-jump": ("lr/0",),
 }
 """The findings that numbers alone can show, and the scalars that each is judged by."""
+
+_FEWEST = {
+    "loss-explosion": 5,
+    "loss-spike": 52,
+    "loss-oscillation": 129,
+    "loss-plateau": 50,
+    "overfitting": 8,
+    "gradient-explosion": 6,
+}
+"""Of the last scalar that stands there: with fewer values the finding cannot come, whatever they are."""
 
 
 def read_log(
@@ -77,6 +88,7 @@ def read_log(
         judged = [each for each in chosen if each.id in JUDGED and set(JUDGED[each.id]) <= there]
         if course.begins_late:
             judged = [each for each in judged if each.id != "loss-plateau"]
+        notes += _too_short(judged, course)
         notes += _unjudged(judged, there)
         ignored |= {each.id for each in chosen if each.id in JUDGED and each not in judged}
     else:
@@ -137,6 +149,8 @@ def _kind(place: Path) -> str:
         found = _candidates(place)
         if found:
             return _ENDINGS[found[0].suffix]
+        if next(place.rglob("*.wandb"), None) is not None:
+            raise _of_wandb(place)
         raise LogError(
             f"no log was found in {str(place)!r}: it has no event files of TensorBoard (*tfevents*), no MLflow run, no "
             "trainer_state.json, metrics.csv or .jsonl. Give the file itself"
@@ -145,6 +159,8 @@ def _kind(place: Path) -> str:
         return "tensorboard"
     if is_database(place):
         return "mlflow"
+    if place.suffix.lower() == ".wandb":
+        raise _of_wandb(place)
     if place.suffix.lower() in _ENDINGS:
         return _ENDINGS[place.suffix.lower()]
     with place.open("rb") as file:
@@ -156,6 +172,13 @@ def _kind(place: Path) -> str:
             f"{str(place)!r} is no log that is known here: give format=, one of {', '.join(map(repr, FORMATS))}"
         )
     return "json" if b"{" in begin else "csv"
+
+
+def _of_wandb(place: Path) -> LogError:
+    return LogError(
+        f"{str(place)!r} is W&B's own format, which is not read here: export the run, as with "
+        'wandb.Api().run("ENTITY/PROJECT/RUN").history().to_csv("run.csv") (after wandb sync, if it was offline)'
+    )
 
 
 def _candidates(folder: Path) -> list[Path]:
@@ -196,6 +219,19 @@ def _remarks(log: Log, columns: Columns, course: Course) -> Iterable[str]:
 
 def _is_asked_for(ours: str, theirs: str) -> bool:
     return ours != theirs and (ours in ("loss", "val_loss", "grad/norm") or ours.startswith("lr/"))
+
+
+def _too_short(judged: Sequence[Detector], course: Course) -> Iterable[str]:
+    """What the verdict does not speak of, as there is too little of it."""
+    counts = Counter(name for reading, _ in course.readings for name in reading.plain().scalars)
+    lacking: dict[str, list[str]] = {}
+    for each in judged:
+        name = JUDGED[each.id][-1]
+        if counts[name] < _FEWEST.get(each.id, 1):
+            lacking.setdefault(name, []).append(each.id)
+    for name, findings in lacking.items():
+        values = "one value" if counts[name] == 1 else f"{counts[name]} values"
+        yield f"not judged, as the log has only {values} of {name}: {', '.join(findings)}"
 
 
 def _unjudged(judged: Sequence[Detector], there: set[str]) -> Iterable[str]:

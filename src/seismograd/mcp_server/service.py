@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
+from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
@@ -26,26 +28,32 @@ said. Texts in runs (names, messages, code) come from the user's program: they a
 
 def build(shelf: Shelf, *, allow_changes: bool = False) -> MCPServer[Any]:
     """The server, ready to be run over any transport."""
-    server: MCPServer[Any] = MCPServer(
-        "seismograd", title="Seismograd", version=seismograd.__version__, instructions=_HOW, log_level="WARNING"
-    )
     questions = Questions(shelf)
     looks = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-    for tool in (
-        questions.get_verdict,
-        questions.list_runs,
-        questions.get_finding,
-        questions.get_series,
-        questions.explain_finding,
-        questions.compare_runs,
-        questions.search_findings,
-    ):
-        server.add_tool(tool, annotations=looks)
+    tools = [
+        _tool(each, looks)
+        for each in (
+            questions.get_verdict,
+            questions.list_runs,
+            questions.get_finding,
+            questions.get_series,
+            questions.explain_finding,
+            questions.compare_runs,
+            questions.search_findings,
+        )
+    ]
     if allow_changes:
         changes = Changes(shelf)
         acts = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
-        server.add_tool(changes.ask_run, annotations=acts)
-        server.add_tool(changes.delete_run, annotations=acts)
+        tools += [_tool(changes.ask_run, acts), _tool(changes.delete_run, acts)]
+    server: MCPServer[Any] = MCPServer(
+        "seismograd",
+        title="Seismograd",
+        version=seismograd.__version__,
+        instructions=_HOW,
+        log_level="WARNING",
+        tools=tools,
+    )
     _add_report(server, questions)
     _add_prompt(server)
     return server
@@ -63,6 +71,16 @@ def serve(where: str | None = None, *, allow_changes: bool = False) -> None:
         server.run("stdio")
     finally:
         shelf.close()
+
+
+def _tool(function: Callable[..., Any], annotations: ToolAnnotations) -> Tool:
+    """A tool that refuses arguments it does not have: the SDK drops them, and another question would be answered."""
+    tool = Tool.from_function(function, annotations=annotations)
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters = arguments.model_json_schema(by_alias=True)
+    return tool
 
 
 def _add_report(server: MCPServer[Any], questions: Questions) -> None:

@@ -9,6 +9,7 @@ from time import perf_counter, thread_time
 from typing import Any, ClassVar
 
 from seismograd.endings import interrupt_again
+from seismograd.own_threads import in_one
 from seismograd.places import Spot, nearest
 from seismograd.probes.pack import Pack
 
@@ -175,7 +176,10 @@ def time_in_line() -> float:
 
 
 class Collector:
-    """Adds up the seconds that Python's garbage collection takes, but for those in which the watch is at work."""
+    """Adds up the seconds that Python's garbage collection takes, but for those in which the watch is at work.
+
+    A thread of ours that imports a tracker's package makes many objects, and a collection comes of it there.
+    """
 
     def __init__(self, ours: Callable[[], bool]) -> None:
         self._ours = ours
@@ -195,7 +199,7 @@ class Collector:
 
     def _add(self, phase: str, info: Mapping[str, Any]) -> None:
         if phase == "start":
-            self._began = 0.0 if self._ours() else perf_counter()
+            self._began = 0.0 if self._ours() or in_one() else perf_counter()
             return
         if not self._began:
             return

@@ -31,6 +31,11 @@ def seconds_of(run: Mapping[str, Any]) -> float:
         return math.nan
 
 
+def was_stopped(run: Mapping[str, Any]) -> bool:
+    """Whether it was ended from outside, by Ctrl-C or a signal."""
+    return any(each.startswith("stopped by ") for each in ended_by(run))
+
+
 def ended_by(run: Mapping[str, Any]) -> list[str]:
     """What ended the run, in the words of a person; nothing if it came to its end."""
     told = str((run.get("exit") or {}).get("exception") or "").strip()

@@ -83,7 +83,7 @@ class LiveCell:
         run = {} if report is None else report["run"]
         status = str(run.get("status") or status_of(findings))
         title = summary_of(findings)
-        steps = run.get("steps") or self._steps
+        steps = run.get("steps", self._steps)  # a reading of facts alone is no step
         facts = [self._name, many(steps, "step")]
         facts += [f"{label_of(name)} {number(value)}" for name, value in self._last.items()]
         facts += ["running"] if report is None else ended_by(run)

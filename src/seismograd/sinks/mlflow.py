@@ -9,7 +9,9 @@ from typing import Any, ClassVar
 
 from seismograd.extras import need
 from seismograd.records import Finding
+from seismograd.reports.words import was_stopped
 from seismograd.sinks.knocking import knock
+from seismograd.sinks.one_at_a_time import one_at_a_time
 from seismograd.sinks.relay import PREFIX, Point, Relay
 from seismograd.sinks.wording import files_of, markdown_of, title_of
 
@@ -17,7 +19,6 @@ _BATCH = 1000
 """Metrics that MLflow takes in one call."""
 _LONGEST_TAG = 500
 _REFUSED = re.compile(r"[^\w .:/-]", re.ASCII)
-_ENDED = {"crashed": "FAILED"}
 
 
 class MLflow(Relay):
@@ -58,7 +59,8 @@ class MLflow(Relay):
 
     def _open(self) -> None:
         knock(str(self.tracking_uri))
-        self._client = self._mlflow.MlflowClient(tracking_uri=self.tracking_uri)
+        with one_at_a_time(str(self.tracking_uri)):  # two that make its tables at once leave it broken for good
+            self._client = self._mlflow.MlflowClient(tracking_uri=self.tracking_uri)
         if self.run_id is None:
             name = self.run_name or str(self.run.get("name") or "seismograd")
             self.run_id = self._client.create_run(self._experiment(), run_name=name).info.run_id
@@ -101,7 +103,8 @@ class MLflow(Relay):
             for name, text in files_of(report, self.page).items():
                 self._client.log_text(self.run_id, text, f"seismograd/{name}")
         if self._own:
-            self._client.set_terminated(self.run_id, status=_ENDED.get(str(run.get("status")), "FINISHED"))
+            ended = "FAILED" if run.get("status") == "crashed" else "KILLED" if was_stopped(run) else "FINISHED"
+            self._client.set_terminated(self.run_id, status=ended)
 
     def _tag(self, name: str, value: str) -> None:
         self._client.set_tag(self.run_id, f"seismograd.{name}", value[:_LONGEST_TAG])

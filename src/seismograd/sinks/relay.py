@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, ClassVar, NoReturn
 
 from seismograd.complaints import complain as say
+from seismograd.own_threads import ours
 from seismograd.records import Finding, Reading
 from seismograd.records import rank as own_rank
 
@@ -65,6 +66,8 @@ class Relay:
         self.prefix, self.every, self.rank, self.report = prefix, every, rank, report
         self.page: Callable[[], str] | None = None
         """Makes the run's page; set by the watch."""
+        self.so_far: Callable[[], dict[str, Any]] | None = None
+        """Makes the report of the run as it stands; set by the watch."""
         self.run: Mapping[str, Any] = {}
         self.written = self.thinned = 0
         """Readings that the tracker has, and those that were left out because there were too many."""
@@ -168,7 +171,7 @@ class Relay:
             return
         self._prepare()
         name = f"seismograd-{type(self).__name__.lower()}"
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = threading.Thread(target=ours(self._work), name=name, daemon=True)
         self._thread.start()
 
     def _wanted(self, reading: Reading, number: int, stride: int) -> bool:

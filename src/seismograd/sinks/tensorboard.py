@@ -16,6 +16,8 @@ from seismograd.sinks.wording import files_of, markdown_of, summary_of
 
 _taken: set[Path] = set()
 """Folders that runs of this process write to: a second one gets its own below."""
+_SUFFIX = ".seismograd"
+"""How the names of our event files end."""
 
 
 class TensorBoard(Relay):
@@ -60,18 +62,23 @@ class TensorBoard(Relay):
     def _open(self) -> None:
         if self._writer is not None:
             return
-        own = str(self.run.get("id") or time.strftime("%Y%m%d-%H%M%S"))
-        if self._folder is None:
-            self._folder = self._runs / own
-        elif self._folder in _taken:
-            self._folder /= own
-        if self.rank is None and self._rank:
-            self._folder /= f"rank{self._rank}"
         need("tensorboard.summary.writer.event_file_writer", "tensorboard")
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._events_file = EventFileWriter(str(self._folder), max_queue_size=1000, flush_secs=5)
-        _taken.add(self._folder)
+        folder = self._own_folder()
+        self._events_file = EventFileWriter(str(folder), max_queue_size=1000, flush_secs=5, filename_suffix=_SUFFIX)
+        self._folder = folder
+        _taken.add(folder)
+
+    def _own_folder(self) -> Path:
+        """The folder, or one below it if another run of ours is there: TensorBoard would draw both as one."""
+        own = str(self.run.get("id") or time.strftime("%Y%m%d-%H%M%S"))
+        rank = f"rank{self._rank}" if self.rank is None and self._rank else ""
+        if self._folder is None:
+            return self._runs / own / rank
+        folder = self._folder / rank
+        there = folder in _taken or any(folder.glob(f"*tfevents*{_SUFFIX}"))
+        return self._folder / own / rank if there else folder
 
     def _send(self, points: Sequence[Point]) -> None:
         if self._writer is not None:

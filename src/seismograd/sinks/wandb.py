@@ -6,16 +6,20 @@ import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 from seismograd.extras import need
 from seismograd.records import Finding, Reading, Severity
+from seismograd.reports.words import was_stopped
 from seismograd.sinks.relay import PREFIX, Point, Relay, give_up
 from seismograd.sinks.wording import files_of, text_of, title_of
 
 _LEVELS = {Severity.INFO: "INFO", Severity.WARNING: "WARN", Severity.CRITICAL: "ERROR"}
 
+_STOPPED = 255
+"""W&B's own exit code for a run that was stopped by Ctrl-C."""
 _AT_LEAST = 200
 """So many readings go into your run in any case; then as many as the share of the time allows."""
 _SHARE = 0.02
@@ -26,6 +30,7 @@ class WandB(Relay):
 
     It writes to the active run and leaves it open; where there is none it makes its own, in `project`, and ends it.
     In your run its values join the row that you log next, so that no step of yours moves: they come as often as yours.
+    If you finish it before the watch is closed, it gets the report as it is then.
     Values that are not finite are kept as the words `NaN`, `Infinity` and `-Infinity`.
     """
 
@@ -58,8 +63,19 @@ class WandB(Relay):
             "dir": None if dir is None else os.fspath(dir),
         }
         self._run: Any = run
-        self._own = False
+        self._own = self._let_go = False
+        self._finishing: Any = None
         self._next = 0.0
+
+    def write_reading(self, reading: Reading) -> None:
+        if self._let_go:
+            self._let_go = False
+            self._said("W&B's run was finished before the watch was closed: what came after is not there", always=True)
+        super().write_reading(reading)
+
+    def close(self, report: dict[str, Any]) -> None:
+        super().close(report)
+        self._leave()
 
     def _take(self, reading: Reading, at: float) -> None:
         """Into your run it goes at once, or it would miss the row that it belongs to."""
@@ -84,6 +100,29 @@ class WandB(Relay):
             self._run = self._wandb.run
         if self._run is not None:
             self._define()
+            self._finish_first()
+
+    def _finish_first(self) -> None:
+        """Has your run tell of its end, after which it takes nothing: a script that is not ours ends it by itself."""
+        finish = getattr(self._run, "_finish", None)
+        if finish is None:
+            return
+
+        def finishing(*args: Any, **more: Any) -> Any:
+            self._leave()
+            with suppress(Exception):
+                if self.so_far is not None and not self._ending:
+                    self._let_go = True
+                    super(WandB, self).close(self.so_far())
+            return finish(*args, **more)
+
+        self._run._finish = self._finishing = finishing
+
+    def _leave(self) -> None:
+        """Takes what was put into your run out of it again."""
+        if self._finishing is not None and vars(self._run).get("_finish") is self._finishing:
+            del self._run._finish
+        self._finishing = None
 
     def _define(self) -> None:
         self._run.define_metric(f"{self.prefix}*", step_metric=f"{self.prefix}step")
@@ -127,7 +166,7 @@ class WandB(Relay):
                 own = f"seismograd-{self.run.get('id') or self._run.id}"
                 self._run.log_artifact(folder, name=own, type="report")
         if self._own:
-            self._run.finish(exit_code=1 if run.get("status") == "crashed" else 0)
+            self._run.finish(exit_code=1 if run.get("status") == "crashed" else _STOPPED if was_stopped(run) else 0)
 
     def _alive(self) -> None:
         if self._run_is_over():

@@ -18,6 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from seismograd.complaints import complain as say
+from seismograd.own_threads import ours
 from seismograd.records import Finding, Reading
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Recorder:
 
     def _start(self) -> None:
         if os.getpid() == self._pid:
-            self._thread = threading.Thread(target=self._work, name="seismograd-recorder", daemon=True)
+            self._thread = threading.Thread(target=ours(self._work), name="seismograd-recorder", daemon=True)
             self._thread.start()  # before a signal may come that waits for it
             if self.on_start is not None:
                 self.on_start()

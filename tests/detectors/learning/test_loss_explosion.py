@@ -16,6 +16,30 @@ def test_fires_when_the_loss_multiplies(lab):
     assert "0.01" in findings[0].recommendations[0]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_fires_when_it_grows_slowly_and_does_not_slow_down(lab, seed):
+    """A run that diverges over thousands of steps: no reading is far from the one before it."""
+    fell = 2.0 * np.exp(-np.arange(1500) / 300) + 0.3
+    losses = [*fell, *(0.3 * np.exp(np.arange(4000) / 300))] * np.random.default_rng(seed).lognormal(0, 0.1, 5500)
+    (first, *_) = lab.run(LossExplosion(), lab.scalars(losses))
+    assert losses[first.step] < 1e4
+    assert "doubles" in first.message
+
+
+@pytest.mark.parametrize(("power", "pace"), [(1, 0.1), (2, 1e-4), (3, 1e-8)])
+def test_silent_on_what_grows_with_a_power_of_the_step(lab, power, pace):
+    """Value functions: the loss grows with the square of the returns, far beyond where it began."""
+    values = (1.0 + pace * np.arange(6000.0) ** power) * np.random.default_rng(0).lognormal(0, 0.3, 6000)
+    assert max(values) > 1000.0
+    assert lab.run(LossExplosion(), lab.scalars(values)) == []
+
+
+def test_a_leap_is_no_doubling(lab):
+    leapt = lab.run(LossExplosion(), lab.scalars([*(2.0 + noise(200)), *[1e5] * 60]))
+    assert leapt
+    assert not [each for each in leapt if "doubles" in each.message]
+
+
 def test_fires_from_the_first_step_on(lab):
     assert lab.run(LossExplosion(), lab.scalars(2.0 * 5.0 ** np.arange(8)))[0].step <= 5
 

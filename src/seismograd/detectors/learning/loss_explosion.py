@@ -23,15 +23,17 @@ class LossExplosion:
 
     How it is judged
     ----------------
-    The scale of a run is the largest of its first losses, their spread, and how far it has come down since (at least
-    `floor` where only its height counts). The loss has exploded when it is more than `far` scales above its start and
-    multiplies from reading to reading, when it jumps `huge` scales up for `sustained` readings, when it jumps up and
-    stays `stay` scales above its start for 50, or is a million scales away. Within the first 30 readings its scale is
-    that of the very first loss: it has exploded when it multiplies by three at each of four readings, or leaps `huge`
-    times away and has not come back to within `far` times 50 readings later, but for one reading in five. Downwards:
-    when it is `below` times the first loss, or the noise of the first ten, under its start, and falls faster than
-    linearly with the step, by a power of `power` or more, both lately and before; likelihoods that fall below zero slow
-    down instead. Losses that grow gradually (value functions) are fine.
+    The scale of a run is the largest of its first losses, their spread, and how far it has come down since (at
+    least `floor` where only its height counts). The loss has exploded when it is more than `far` scales above its
+    start and multiplies from reading to reading, when it jumps `huge` scales up for `sustained` readings, when it
+    jumps up and stays `stay` scales above its start for 50, when it has doubled seven times from `far` scales on
+    and the last three times took no longer than the first, however slowly, or is a million scales away. Within the
+    first 30 readings its scale is that of the very first loss: it has exploded when it multiplies by three at each
+    of four readings, or leaps `huge` times away and has not come back to within `far` times 50 readings later, but
+    for one reading in five. Downwards: when it is `below` times the first loss, or the noise of the first ten,
+    under its start, and falls faster than linearly with the step, by a power of `power` or more, both lately and
+    before; likelihoods that fall below zero slow down instead. Losses that grow gradually (value functions) are
+    fine.
 
     What to try
     -----------
@@ -76,12 +78,17 @@ class LossExplosion:
         return _Checker(self)
 
 
+_DOUBLINGS = 8  # of the distance from the start, `far` scales being the first
+_PACE = 1.25
+
+
 class _Checker:
     __slots__ = (
         "_above",
         "_best",
         "_count",
         "_detector",
+        "_doubled",
         "_first",
         "_first_step",
         "_gate",
@@ -108,6 +115,7 @@ class _Checker:
         self._marks: list[tuple[int, float]] = []
         self._mark, self._first_step, self._very_first, self._low = 4, 0, math.nan, -math.inf
         self._leapt, self._stayed = False, deque[bool](maxlen=50)
+        self._doubled: list[int] = []  # the readings at which the distance had grown to `far` scales, and doubled since
         self._count, self._above, self._normal, self._streak = 0, 0, 0, 0
         self._start = self._scale = self._last = math.nan
         self._best, self._gate, self._near = math.inf, math.inf, math.inf
@@ -143,6 +151,7 @@ class _Checker:
             return self._down(reading, loss)
         if loss <= self._gate:
             self._above, self._running = 0, False
+            self._doubled.clear()
             if loss <= self._near:
                 self._normal = self._count
             return None
@@ -183,6 +192,8 @@ class _Checker:
             rises = sum(after > before for before, after in pairwise(values))
             if rises >= 9 and distance > 2.0 * (values[0] - self._start) and values[-1] > values[-3]:
                 return self._up(reading, loss, "multiplies from reading to reading")
+        if self._keeps_doubling(sorted(values)[len(values) // 2] - self._start, scale):
+            return self._up(reading, loss, "doubles again and again")
         if (
             self._above >= limits.sustained
             and fast <= 100
@@ -194,6 +205,18 @@ class _Checker:
         if distance > 1e6 * scale:
             return self._up(reading, loss, "is beyond all bounds")
         return None
+
+    def _keeps_doubling(self, distance: float, scale: float) -> bool:
+        """Whether the distance from the start doubles at a steady pace, for a hundredfold and more.
+
+        What grows with a power of the step, as value functions do, takes longer and longer to double.
+        """
+        doubled = self._doubled
+        while len(doubled) < _DOUBLINGS and distance > self._detector.far * scale * 2.0 ** len(doubled):
+            doubled.append(self._count)
+        if len(doubled) < _DOUBLINGS or not all(earlier < later for earlier, later in pairwise(doubled)):
+            return False
+        return doubled[-1] - doubled[-4] <= _PACE * (doubled[3] - doubled[0])
 
     def _stays(self, loss: float) -> bool:
         """Whether a loss that leapt away from the very first one within 30 readings is still far from it."""
