@@ -178,6 +178,20 @@ def test_many_batches_are_accumulated():
     assert all((turn["kept"], turn["mean"], turn["alike"], turn["one_line"]) == (16, True, True, True) for turn in told)
 
 
+def test_what_a_loss_is_divided_by():
+    at = 0
+
+    def iteration(model, optimizer, x, y):
+        nonlocal at
+        at += 1
+        (0.5 * F.cross_entropy(model(x), y) / 3 / 3).backward()
+        if at % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert [turn["divisors"] for turn in turns(watched(iteration, steps=9))] == [[3, 3]] * 3
+
+
 @pytest.mark.parametrize(("views", "fresh"), [(False, 4), (True, 1)])
 def test_batches_that_are_all_fetched_before_they_are_used(views, fresh):
     """As a Trainer fetches them; several views of one batch are no batches of their own."""

@@ -31,6 +31,7 @@ class Order:
             "thrown": 0,
             "moved": False,
             "mean": True,
+            "divisors": [],
             "alike": True,
             "one_line": True,
             "uncleared": False,
