@@ -515,7 +515,8 @@ def _tell(what: str, *args: Any) -> None:
 
 def _watched_zero_grad(original: Callable[..., Any]) -> Callable[..., Any]:
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _tell("cleared", self)
+        inner = getattr(self, "optimizer", None)  # Lightning's wrappers clear by themselves what they wrap
+        _tell("cleared", inner if isinstance(self, Optimizer) and isinstance(inner, Optimizer) else self)
         return original(self, *args, **kwargs)
 
     return zero_grad
