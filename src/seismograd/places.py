@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 
 from seismograd.notebooks import cell_named
 
@@ -100,6 +100,10 @@ def written(file: str, line: int | None) -> str:
 
 def spot_of(frame: FrameType) -> Spot:
     return Spot(frame.f_code, frame.f_lasti)
+
+
+def spot_of_trace(trace: TracebackType) -> Spot:
+    return Spot(trace.tb_frame.f_code, trace.tb_lasti)
 
 
 def nearest(frame: FrameType | None, *, until: CodeType | None = None) -> tuple[Spot | None, Spot | None]:

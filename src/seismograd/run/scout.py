@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from seismograd import patches
 from seismograd.memory.exhaustion import is_out_of_memory
+from seismograd.onlookers.weights.history import has_no_history
 from seismograd.run.discovery import Found, discover, held_by, leaves_of
 
 if TYPE_CHECKING:  # what watches is only imported when a training begins
@@ -389,9 +390,10 @@ class Scout:
 
     @_guarded
     def failed(self, error: Exception) -> None:
-        """The script ends with this error. Memory often runs out before the first backward pass: what was about to be
-        trained is met now."""
-        if self._loop() is None and is_out_of_memory(error) and (parameters := _at_work(error)):
+        """The script ends with this error. Memory often runs out before the first backward pass, and that of a loss
+        without a history is nobody's: what was about to be trained is met now."""
+        told = is_out_of_memory(error) or has_no_history(error)
+        if self._loop() is None and told and (parameters := _at_work(error)):
             try:
                 self._begin(parameters)
             except MemoryError:  # for us, too: the script is over, what its frames hold is not needed any more

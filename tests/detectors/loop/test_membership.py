@@ -64,6 +64,17 @@ def test_a_loss_that_reaches_anything_is_not_detached():
     assert check(DetachedLoss(), cut_off(held=0)) is None
 
 
+@pytest.mark.parametrize(("needing", "detached"), [(4, True), (1, True), (0, False)])
+def test_an_error_of_a_loss_without_a_history(needing, detached):
+    raised = {"needing": needing, "of": 4, "adapters": ["fc.lora_A.default.weight"]}
+    told = facts(backwards=0, reached=0, looks=1, optimizers=[], raised=raised)
+    loss, frozen = check(DetachedLoss(), told), check(FrozenParameter(), told)
+    assert (loss is not None, frozen is not None) == (detached, not detached)
+    finding = loss or frozen
+    assert (finding.severity, finding.where.line) == (Severity.CRITICAL, 12)
+    assert ("is_trainable=True" in " ".join(finding.recommendations)) is not detached
+
+
 def test_the_limit_of_a_detached_loss():
     assert check(DetachedLoss(), cut_off(4)) is not None
     assert check(DetachedLoss(), cut_off(3)) is None

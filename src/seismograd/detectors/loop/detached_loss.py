@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from seismograd.detectors.loop.spots import backward_line
 from seismograd.detectors.wording import found
@@ -22,7 +23,8 @@ class DetachedLoss:
     How it is judged
     ----------------
     At least `backwards` backward passes ran, and `steps` steps of an optimizer were made. None of them reached any
-    parameter that an optimizer holds or any other module's, and no such parameter ever had a gradient.
+    parameter that an optimizer holds or any other module's, and no such parameter ever had a gradient. Or the run ended
+    with torch's error that the loss has no history, although there are parameters that need a gradient.
 
     What to try
     -----------
@@ -57,6 +59,8 @@ class _Checker:
 
     def check(self, reading: Reading) -> Finding | None:
         facts, limits = reading.facts["parameters"], self._detector
+        if raised := facts.get("raised"):
+            return self._without_history(reading, facts, raised) if raised["needing"] else None
         if facts["reached"] or facts["strangers"] or not facts["held"] or facts["backwards"] < limits.backwards:
             return None
         steps = sum(optimizer["steps"] for optimizer in facts["optimizers"])
@@ -73,10 +77,21 @@ class _Checker:
             "reached": 0,
             "parameters": facts["held"],
         }
-        advice = [
-            "Call backward on the loss as the criterion returned it: `torch.tensor(loss, requires_grad=True)`,"
-            " `loss.data`, `loss.detach()` and `loss.item()` have no way back to the model.",
-            "See that the forward pass of training is not inside `torch.no_grad()`, and that"
-            " predictions are not turned into NumPy arrays, new tensors or `argmax` before the loss.",
-        ]
-        return found(limits, reading, Severity.CRITICAL, message, evidence, advice=advice, where=backward_line(facts))
+        return found(limits, reading, Severity.CRITICAL, message, evidence, advice=_ADVICE, where=backward_line(facts))
+
+    def _without_history(self, reading: Reading, facts: Mapping[str, Any], raised: Mapping[str, Any]) -> Finding:
+        message = (
+            "The loss is cut off from the model: `backward()` raised, since nothing that the loss was computed from"
+            f" needs a gradient, while {raised['needing']} of the model's {raised['of']} parameters do."
+        )
+        evidence = {"parameters": raised["of"], "needing": raised["needing"], "backwards": facts["backwards"]}
+        where = backward_line(facts)
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=_ADVICE, where=where)
+
+
+_ADVICE = (
+    "Call backward on the loss as the criterion returned it: `torch.tensor(loss, requires_grad=True)`, `loss.data`,"
+    " `loss.detach()` and `loss.item()` have no way back to the model.",
+    "See that the forward pass of training is not inside `torch.no_grad()`, and that predictions are not turned into"
+    " NumPy arrays, new tensors or `argmax` before the loss.",
+)
