@@ -139,7 +139,7 @@ def test_what_nobody_uses_is_only_mentioned():
 
 
 def idle(dropped=0, measured=0):
-    module = {"module": "pooler", "parameters": 1, "dropped": dropped, "measured": measured}
+    module = {"module": "pooler", "parameters": 1, "dropped": dropped, "measured": measured, "line": LINE}
     return {"names": ["pooler.weight"], "count": 1, "modules": [module]}
 
 
@@ -151,12 +151,15 @@ def test_what_is_called_for_nothing():
 
 
 def test_a_loss_that_is_left_out():
-    finding = check(UnusedParameter(), facts(idle=idle(measured=8), over=True))
-    assert finding.severity is Severity.WARNING
+    told = facts(idle=idle(measured=8), over=True)
+    finding = check(DetachedLoss(), told)
+    assert (finding.severity, finding.where.module, finding.where.line) == (Severity.WARNING, "pooler", 12)
     assert "no backward goes through it" in finding.message
-    assert check(UnusedParameter(), facts(idle=idle(measured=8), looks=48)).severity is Severity.WARNING
-    assert check(UnusedParameter(), facts(idle=idle(measured=8))).severity is Severity.INFO  # it may come later
-    assert check(UnusedParameter(), facts(idle=idle(measured=7), over=True)).severity is Severity.INFO
+    assert check(UnusedParameter(), told) is None
+    assert check(DetachedLoss(), facts(idle=idle(measured=8), looks=48)).severity is Severity.WARNING
+    for other in ({"idle": idle(measured=8)}, {"idle": idle(measured=7), "over": True}):  # it may come later
+        assert check(DetachedLoss(), facts(**other)) is None
+        assert check(UnusedParameter(), facts(**other)).severity is Severity.INFO
 
 
 # -- unoptimized-parameter ---------------------------------------------------------------------------------------------
