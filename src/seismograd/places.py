@@ -9,6 +9,7 @@ import re
 import sys
 import sysconfig
 import threading
+import weakref
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -160,6 +161,10 @@ def parsed_expression(text: str) -> ast.expr:
     """What an expression is made of. One thread at a time, too."""
     with _parsing:
         return ast.parse(text.strip(), mode="eval").body
+
+
+made: weakref.WeakKeyDictionary[object, Spot] = weakref.WeakKeyDictionary()
+"""The user's lines that made things, schedulers for one, of which this is known."""
 
 
 def caller() -> Spot | None:

@@ -79,6 +79,7 @@ class Order:
             "peak": 0.1,
             "fell": 0,
             "settings": {"step_size": 10.0, "gamma": 0.1},
+            "made": None,
         } | told
 
     @staticmethod
