@@ -134,20 +134,6 @@ def test_a_model_that_feeds_the_rest_and_that_no_optimizer_holds(change, is_fres
     assert outside["fresh"] is is_fresh
 
 
-@pytest.mark.parametrize(
-    ("change", "is_fresh"),
-    [(lambda m: None, True), (lambda m: m.encoder.eval(), None), (lambda m: m.encoder.weight.data.mul_(3.0), False)],
-)
-def test_a_part_that_feeds_the_rest_and_that_no_optimizer_holds(change, is_fresh):
-    model = nn.Sequential()
-    model.encoder, model.head = nn.Linear(3, 256), nn.Linear(256, 2)
-    change(model)
-    *_, told = train(model, sgd(model.head))
-    (outside,) = told["outside"]
-    assert (outside["whole"], outside["early"], outside["late"]) == (False, True, [])
-    assert outside["fresh"] is is_fresh
-
-
 def test_a_head_is_no_link_of_the_chain():
     model = Net()
     model.spare = nn.Linear(4, 3)

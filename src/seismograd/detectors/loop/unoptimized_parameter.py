@@ -27,10 +27,10 @@ class UnoptimizedParameter:
     parameters of the same shapes get them: it holds copies; and where all that the optimizers hold is frozen, as when
     an adapter froze the model after they were built. A warning where they work on what optimized parameters have made,
     and no more than `minority` of the model's modules are left out (or they are a small model of their own, in
-    training mode, called once), and where they were frozen and need a gradient since; and where they are a model, or
-    all of what is left out of one, in training mode, that feeds the optimized part, with weights as torch made them:
-    there is nothing in it yet that could be kept. Info where everything else before the optimized part is left out, or
-    most of the model: training only a head, a prompt or an adapter is done on purpose.
+    training mode, called once), and where they were frozen and need a gradient since; and where they are a whole model
+    in training mode that feeds the optimized part, with weights as torch made them: there is nothing in it yet that
+    could be kept. Info where everything else before the optimized part is left out, or most of the model: training
+    only a head, a prompt or an adapter is done on purpose.
 
     What to try
     -----------
@@ -89,11 +89,10 @@ class _Checker:
     def _is_grave(self, each: Mapping[str, Any], held: int) -> bool:
         if each["thawed"]:
             return True
-        if each["early"] and each["fresh"] and not each["evaluates"] and not each["late"]:
-            return True
         if each["whole"]:  # a head of its own, if it is small, learns and is called once; else a judge of what is made
             is_head = not each["evaluates"] and each["calls"] == 1 and each["elements"] < held
-            return bool(each["late"]) and is_head
+            is_raw = each["early"] and each["fresh"] and not each["evaluates"] and not each["late"]
+            return is_raw or (bool(each["late"]) and is_head)
         return bool(each["late"]) and each["left"] <= self._detector.minority * each["modules"]
 
     def _copies(self, reading: Reading, facts: Mapping[str, Any], optimizer: Mapping[str, Any]) -> Finding:
@@ -129,9 +128,8 @@ class _Checker:
             message += " All that the optimizer holds is frozen: nothing is trained."
         elif each["thawed"]:
             message += " They were frozen when the optimizer was built."
-        elif each["fresh"] and not each["late"]:
-            whole = f"All of {names([each['model'] or 'the model'])}" if each["whole"] else "All of it"
-            message += f" {whole} is as it was initialised."
+        elif each["whole"] and each["fresh"]:
+            message += f" All of {names([each['model'] or 'the model'])} is as it was initialised."
         elif orphans:
             message += f" The optimizer holds {orphans} others that the model does not use."
         evidence = {

@@ -1,27 +1,24 @@
-"""Whether weights are still as torch made them."""
+"""Whether a model's weights are still as torch made them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
 from seismograd.probes.watched import weight_of
-from seismograd.stats.tensors import there
 
 _ENOUGH = 256
 """So many weights have to be within the bounds of their initialisation: a few may stay there while they learn."""
 
 
-def fresh(parts: Sequence[nn.Module]) -> Tensor | None:
-    """Whether all layers of torch's here keep to the bounds of their first values, or have a bias that is still zero.
+def fresh(model: nn.Module) -> Tensor | None:
+    """Whether all layers of torch's keep to the bounds of their first values, or have a bias that is still zero.
 
-    `None` where there are too few layers of a known kind to tell, or their memory is let go."""
-    if not all(there(parameter) for part in parts for parameter in part.parameters()):
-        return None
-    layers = [layer for part in parts for module in part.modules() for layer in _known(module)]
+    `None` where there are too few layers of a known kind to tell."""
+    layers = [(bound, weights, bias) for module in model.modules() for bound, weights, bias in _known(module)]
     if sum(weight.numel() for _, weights, _ in layers for weight in weights) < _ENOUGH:
         return None
     told = [_is_fresh(bound, weights, bias) for bound, weights, bias in layers]

@@ -75,7 +75,7 @@ class Membership(Onlooker):
         self._idle = Idle()
         self._over = False
         self._outside: dict[str, dict[str, Any]] = {}
-        self._fresh: dict[str, bool] = {}  # what is outside of all optimizers, by model: is it as torch made it?
+        self._fresh: dict[str, bool] = {}  # models outside of all optimizers: are they as torch made them?
         self._doubted: list[str] = []  # those that the pack is to tell of
         self._unregistered: dict[str, dict[str, Any]] = {}
         self._samples: dict[str, tuple[weakref.ref[Tensor], Tensor]] = {}
@@ -227,7 +227,7 @@ class Membership(Onlooker):
         if self._put_back:
             pack.add("parameters/restored", list(self._put_back.values()))
         if self._outside and not self._fresh:
-            whole = {root: fresh(self._left_alone(model)) for root, model in self.watched.models.items()}
+            whole = {root: fresh(model) for root, model in self.watched.models.items() if self._is_outside(root)}
             told = {root: one for root, one in whole.items() if one is not None}
             self._doubted = list(told)
             if told:
@@ -421,21 +421,10 @@ class Membership(Onlooker):
                 if there(tensor):
                     self._samples[name] = (weakref.ref(tensor), _sample(tensor))
 
-    def _left_alone(self, model: nn.Module) -> list[nn.Module]:
-        """The model, or the outermost parts of it, that are outside of all optimizers; of parts, those that train."""
-        found, waiting, holders = [], [model], self._know()
-        while waiting:
-            module = waiting.pop()
-            if not self._is_outside(holders.by_id.get(id(module))):
-                waiting += module.children()
-            elif module is model or module.training:
-                found.append(module)
-        return found
-
-    def _is_outside(self, path: str | None) -> bool:
-        """Whether all of a module gets gradients, and no optimizer holds any of it."""
+    def _is_outside(self, root: str) -> bool:
+        """Whether a whole model gets gradients, and no optimizer holds any of it."""
         holders, roster = self._know(), self.watched.roster
-        places = holders.places_below(path) if path is not None and path in holders.by_path else []
+        places = holders.places_below(root) if root in holders.by_path else []
         return bool(places) and all(at in roster.unowned and roster.names[at] in self._outside for at in places)
 
     def _tell_outside(self, holders: Holders, roster: Roster, flags: Sequence[bool]) -> list[dict[str, Any]]:
