@@ -276,6 +276,11 @@ class Loop:
         """Whether any of the watched parameters is the optimizer's."""
         return self._watched.holds(optimizer)
 
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """Those under watch."""
+        return self._watched.optimizers
+
     def covers(self, parameters: Iterable[Tensor]) -> bool:
         """Whether any of these is under watch."""
         return any(parameter in self._watched.roster for parameter in parameters)

@@ -48,7 +48,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from seismograd import living
+from seismograd import living, places
 
 
 class Listener(Protocol):
@@ -515,7 +515,8 @@ def _tell(what: str, *args: Any) -> None:
 
 def _watched_zero_grad(original: Callable[..., Any]) -> Callable[..., Any]:
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _tell("cleared", self)
+        inner = getattr(self, "optimizer", None)  # Lightning's wrappers clear by themselves what they wrap
+        _tell("cleared", inner if isinstance(self, Optimizer) and isinstance(inner, Optimizer) else self)
         return original(self, *args, **kwargs)
 
     return zero_grad
@@ -617,7 +618,11 @@ def _watched_unscale(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _watched_schedule(original: Callable[..., Any]) -> Callable[..., Any]:
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _inside.schedules or not _is_built(self):  # one that steps others; the first step, made by its constructor
+        if _inside.schedules:  # by one that steps others
+            return original(self, *args, **kwargs)
+        if not _is_built(self):  # the first step, made by its constructor
+            if (spot := places.caller()) is not None:
+                places.made[self] = spot
             return original(self, *args, **kwargs)
         _inside.schedules = True
         try:

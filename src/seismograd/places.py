@@ -9,10 +9,11 @@ import re
 import sys
 import sysconfig
 import threading
+import weakref
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 
 from seismograd.notebooks import cell_named
 
@@ -102,6 +103,10 @@ def spot_of(frame: FrameType) -> Spot:
     return Spot(frame.f_code, frame.f_lasti)
 
 
+def spot_of_trace(trace: TracebackType) -> Spot:
+    return Spot(trace.tb_frame.f_code, trace.tb_lasti)
+
+
 def nearest(frame: FrameType | None, *, until: CodeType | None = None) -> tuple[Spot | None, Spot | None]:
     """The deepest spot in the user's code, and the deepest in an installed package that is neither torch's nor ours.
 
@@ -156,6 +161,10 @@ def parsed_expression(text: str) -> ast.expr:
     """What an expression is made of. One thread at a time, too."""
     with _parsing:
         return ast.parse(text.strip(), mode="eval").body
+
+
+made: weakref.WeakKeyDictionary[object, Spot] = weakref.WeakKeyDictionary()
+"""The user's lines that made things, schedulers for one, of which this is known."""
 
 
 def caller() -> Spot | None:

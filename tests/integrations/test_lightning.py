@@ -273,6 +273,35 @@ def test_a_loss_that_is_cut_off_is_told_by_the_line_that_makes_it() -> None:
     assert seen.findings["detached-loss"].where.code.strip().startswith("loss = F.cross_entropy")
 
 
+@pytest.mark.parametrize("wrong", [True, False])
+def test_a_generator_whose_optimizer_never_steps(wrong: bool) -> None:
+    class Gan(lightning.pytorch.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+            self.made, self.judge = nn.Linear(4, 8), nn.Sequential(nn.Tanh(), nn.Linear(8, 1))
+
+        def training_step(self, batch: Any, index: int) -> None:
+            first, second = self.optimizers()
+            fake = self.made(torch.randn(len(batch[0]), 4))
+            second.zero_grad()
+            self.manual_backward(
+                F.softplus(-self.judge(batch[0])).mean() + F.softplus(self.judge(fake.detach())).mean()
+            )
+            second.step()
+            first.zero_grad()
+            self.manual_backward(F.softplus(-self.judge(fake)).mean())
+            (second if wrong else first).step()
+
+        def configure_optimizers(self) -> Any:
+            return [torch.optim.Adam(part.parameters(), 1e-3) for part in (self.made, self.judge)]
+
+    torch.manual_seed(0)
+    with scouted() as seen:
+        fit(Gan(), validates=False)
+    assert seen.alarms == (["missing-step"] if wrong else [])
+
+
 # -- the callback ----------------------------------------------------------------------------------------------------
 
 

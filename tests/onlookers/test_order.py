@@ -178,6 +178,20 @@ def test_many_batches_are_accumulated():
     assert all((turn["kept"], turn["mean"], turn["alike"], turn["one_line"]) == (16, True, True, True) for turn in told)
 
 
+def test_what_a_loss_is_divided_by():
+    at = 0
+
+    def iteration(model, optimizer, x, y):
+        nonlocal at
+        at += 1
+        (0.5 * F.cross_entropy(model(x), y) / 3 / 3).backward()
+        if at % 3 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert [turn["divisors"] for turn in turns(watched(iteration, steps=9))] == [[3, 3]] * 3
+
+
 @pytest.mark.parametrize(("views", "fresh"), [(False, 4), (True, 1)])
 def test_batches_that_are_all_fetched_before_they_are_used(views, fresh):
     """As a Trainer fetches them; several views of one batch are no batches of their own."""
@@ -238,6 +252,19 @@ def test_a_step_that_the_scaler_skips_is_no_missing_one():
     assert all(wait["tried"] and wait["backwards"] == 1 for told in facts for wait in told["waiting"])
 
 
+def test_the_line_that_made_a_scheduler():
+    model, memory = net(), Memory()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with sg.watch(model, optimizer, sinks=[memory], ignore=["blind-probe"]):
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        for _ in range(2):
+            backward(model, X[:8], Y[:8])
+            optimizer.step()
+            schedule.step()
+    told = memory.readings[-1].facts["order"]["schedules"][0]
+    assert told["made"]["code"] == "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)"
+
+
 def test_schedulers():
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -253,6 +280,7 @@ def test_schedulers():
                 schedule.step()
     facts = [reading.facts["order"] for reading in memory.readings if "order" in reading.facts]
     told = facts[-1]["schedules"][0]
+    assert told["made"] is None  # before the watch
     assert (facts[-1]["epoch"], facts[-1]["epochs"]) == (4, 2)
     assert (told["kind"], told["count"], told["each_step"], told["ahead"]) == ("StepLR", 8, 8, 0)
     assert told["settings"] == {"step_size": 2.0, "gamma": 0.1}

@@ -54,7 +54,7 @@ def shortcut_never_added() -> sg.TrainingDebugger:
     return fit(nn.Sequential(Residual(8, 16, added=False), Residual(16, 16, added=False), nn.Linear(16, 3)))
 
 
-@sick("unused-parameter")
+@sick("detached-loss")
 def auxiliary_loss_by_its_number() -> sg.TrainingDebugger:
     x, y = data.blobs(256, 8, 3)
     model = TwoHeads()

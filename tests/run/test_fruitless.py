@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -51,3 +52,16 @@ def test_steps_without_any_backward_are_no_training(scouting: Any) -> None:
     for _ in range(20):
         optimizer.step()
     assert scouting.scout.trainings == []
+
+
+@pytest.mark.parametrize(("frozen", "fault"), [(False, "detached-loss"), (True, "frozen-parameter")])
+def test_a_script_that_ends_since_its_loss_has_no_history(scouting: Any, frozen: bool, fault: str) -> None:
+    model = network().requires_grad_(not frozen)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(RuntimeError, match="does not require grad") as raised:
+        loop(model, optimizer, lambda loss: loss.detach())
+    assert ids(scouting) == []  # it may be caught
+    scouting.scout.failed(raised.value)
+    (finding,) = scouting.scout.trainings[0].debugger.findings
+    assert finding.id == fault
+    assert finding.where.code.strip() == "loss(F.cross_entropy(model(X), Y)).backward()"

@@ -73,6 +73,13 @@ def whole_of(root: Any) -> tuple[Any, int] | None:
     return None
 
 
+def divisors_of(root: Any) -> tuple[int, ...]:
+    """The whole numbers that a loss was divided by, one after another: those written as divisions, the last first."""
+    found = _from(getattr(root, "grad_fn", None))
+    divided = [divisor for node, divisor in found if divisor is not None and _name(node) == "Div"]
+    return tuple(count for divisor in divided if (count := _batches(divisor)) is not None)
+
+
 def loss_of(losses: Sequence[Tensor], shares: Sequence[Share | None], usual: int | None) -> Tensor:
     """The loss of a step from those of its backward passes; `usual`: what this loop is known to divide by."""
     count = len(losses)

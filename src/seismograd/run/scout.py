@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from seismograd import patches
 from seismograd.memory.exhaustion import is_out_of_memory
+from seismograd.onlookers.weights.history import has_no_history
 from seismograd.run.discovery import Found, discover, held_by, leaves_of
 from seismograd.stats.tensors import there
 
@@ -49,6 +50,9 @@ _BEGUN = 4
 
 _FRUITLESS = 3
 """So many steps of an optimizer that has no gradient at all, each after a backward: what it trains is watched."""
+
+_CLEARED = 4
+"""So often an optimizer that does not step clears gradients: it belongs to what is trained."""
 
 _UNANSWERED = 64
 """So many backwards without a step of ours: another training may be going on."""
@@ -234,6 +238,7 @@ class Scout:
         self._strange: list[weakref.ref[Tensor]] = []  # the leaves of the last backward that was nobody's
         self._over: list[Training] = []
         self._refused: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._cleared: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         self._fruitless: weakref.WeakKeyDictionary[Optimizer, list[int]] = weakref.WeakKeyDictionary()
         self._spent, self._began = 0.0, perf_counter()
         self._closed = False
@@ -387,9 +392,10 @@ class Scout:
 
     @_guarded
     def failed(self, error: Exception) -> None:
-        """The script ends with this error. Memory often runs out before the first backward pass: what was about to be
-        trained is met now."""
-        if self._loop() is None and is_out_of_memory(error) and (parameters := _at_work(error)):
+        """The script ends with this error. Memory often runs out before the first backward pass, and that of a loss
+        without a history is nobody's: what was about to be trained is met now."""
+        told = is_out_of_memory(error) or has_no_history(error)
+        if self._loop() is None and told and (parameters := _at_work(error)):
             try:
                 self._begin(parameters)
             except MemoryError:  # for us, too: the script is over, what its frames hold is not needed any more
@@ -405,6 +411,8 @@ class Scout:
     def happens(self, what: str, *args: Any) -> None:
         if (loop := self._loop()) is not None:
             loop.happens(what, *args)
+            if what == "cleared" and not isinstance(args[0], nn.Module):
+                self._note_cleared(args[0])
         elif what == "scheduled":  # before the first backward: maybe too early
             self._scheduled.setdefault(get_ident(), deque(maxlen=_BEFORE)).append(weakref.ref(args[0]))
 
@@ -501,6 +509,23 @@ class Scout:
             return self._join(current, optimizer)
         begun = self._begin([], current, optimizer)
         return None if begun is None else begun.loop
+
+    @_guarded
+    def _note_cleared(self, optimizer: Optimizer) -> None:
+        """One that nobody has seen stepping clears gradients, again and again: its step may be what is missing."""
+        current = self._active.get(get_ident())
+        if current is None or current.loop is None or any(each is optimizer for each in current.loop.optimizers):
+            return
+        parameters = held_by(optimizer)
+        ours = {id(parameter) for each in current.loop.optimizers for parameter in held_by(each)}
+        if any(id(p) in ours for p in parameters) or all(p.grad is None for p in parameters):
+            return
+        others = any(each is not current and each.covers(parameters) for each in self.trainings)
+        if others or self._watched_by_user(parameters):
+            return
+        self._cleared[optimizer] = self._cleared.get(optimizer, 0) + 1
+        if self._cleared[optimizer] == _CLEARED:
+            self._join(current, optimizer)
 
     def _is_fruitless(self, optimizer: Optimizer) -> bool:
         """Whether it has stepped several times after backwards that gave it nothing: its loss may be cut off."""

@@ -31,6 +31,7 @@ class Order:
             "thrown": 0,
             "moved": False,
             "mean": True,
+            "divisors": [],
             "alike": True,
             "one_line": True,
             "uncleared": False,
@@ -78,6 +79,7 @@ class Order:
             "peak": 0.1,
             "fell": 0,
             "settings": {"step_size": 10.0, "gamma": 0.1},
+            "made": None,
         } | told
 
     @staticmethod

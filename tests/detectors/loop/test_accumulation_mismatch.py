@@ -39,8 +39,21 @@ def test_silent_on_divided_losses_several_losses_of_a_batch_and_tasks(order):
         assert order.run(AccumulationMismatch(), *order.turns(9, **{"kept": 4, "fresh": 4} | told)) == []
 
 
+def test_fires_on_a_loss_that_is_divided_twice(order):
+    told = {"kept": 4, "fresh": 4, "mean": False, "divisors": [4, 4]}
+    findings = order.run(AccumulationMismatch(), *order.turns(5, **told))
+    assert (findings[0].step, findings[0].severity) == (3, "warning")
+    assert findings[0].evidence["divided_by"] == 16
+    for other in ({"divisors": [4]}, {"divisors": [4, 2]}, {"fresh": 1}, {"kept": 3, "fresh": 3}):
+        assert order.run(AccumulationMismatch(), *order.turns(9, **told | other)) == []
+    halves = {"kept": 2, "fresh": 2, "mean": False, "divisors": [2, 2]}
+    assert order.run(AccumulationMismatch(), *order.turns(9, **halves)) == []
+
+
 def test_on_its_limit(order):
     assert order.run(AccumulationMismatch(), *order.turns(2, thrown=3)) == []
     assert order.run(AccumulationMismatch(in_a_row=2), *order.turns(2, thrown=3))
     assert order.run(AccumulationMismatch(), *order.turns(3, kept=4, fresh=4)) == []
     assert order.run(AccumulationMismatch(steady=3), *order.turns(3, kept=4, fresh=4))
+    twice = {"kept": 2, "fresh": 2, "mean": False, "divisors": [2, 2]}
+    assert order.run(AccumulationMismatch(twice=2), *order.turns(9, **twice))

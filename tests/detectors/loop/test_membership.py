@@ -64,6 +64,17 @@ def test_a_loss_that_reaches_anything_is_not_detached():
     assert check(DetachedLoss(), cut_off(held=0)) is None
 
 
+@pytest.mark.parametrize(("needing", "detached"), [(4, True), (1, True), (0, False)])
+def test_an_error_of_a_loss_without_a_history(needing, detached):
+    raised = {"needing": needing, "of": 4, "adapters": ["fc.lora_A.default.weight"]}
+    told = facts(backwards=0, reached=0, looks=1, optimizers=[], raised=raised)
+    loss, frozen = check(DetachedLoss(), told), check(FrozenParameter(), told)
+    assert (loss is not None, frozen is not None) == (detached, not detached)
+    finding = loss or frozen
+    assert (finding.severity, finding.where.line) == (Severity.CRITICAL, 12)
+    assert ("is_trainable=True" in " ".join(finding.recommendations)) is not detached
+
+
 def test_the_limit_of_a_detached_loss():
     assert check(DetachedLoss(), cut_off(4)) is not None
     assert check(DetachedLoss(), cut_off(3)) is None
@@ -128,7 +139,7 @@ def test_what_nobody_uses_is_only_mentioned():
 
 
 def idle(dropped=0, measured=0):
-    module = {"module": "pooler", "parameters": 1, "dropped": dropped, "measured": measured}
+    module = {"module": "pooler", "parameters": 1, "dropped": dropped, "measured": measured, "line": LINE}
     return {"names": ["pooler.weight"], "count": 1, "modules": [module]}
 
 
@@ -140,12 +151,15 @@ def test_what_is_called_for_nothing():
 
 
 def test_a_loss_that_is_left_out():
-    finding = check(UnusedParameter(), facts(idle=idle(measured=8), over=True))
-    assert finding.severity is Severity.WARNING
+    told = facts(idle=idle(measured=8), over=True)
+    finding = check(DetachedLoss(), told)
+    assert (finding.severity, finding.where.module, finding.where.line) == (Severity.WARNING, "pooler", 12)
     assert "no backward goes through it" in finding.message
-    assert check(UnusedParameter(), facts(idle=idle(measured=8), looks=48)).severity is Severity.WARNING
-    assert check(UnusedParameter(), facts(idle=idle(measured=8))).severity is Severity.INFO  # it may come later
-    assert check(UnusedParameter(), facts(idle=idle(measured=7), over=True)).severity is Severity.INFO
+    assert check(UnusedParameter(), told) is None
+    assert check(DetachedLoss(), facts(idle=idle(measured=8), looks=48)).severity is Severity.WARNING
+    for other in ({"idle": idle(measured=8)}, {"idle": idle(measured=7), "over": True}):  # it may come later
+        assert check(DetachedLoss(), facts(**other)) is None
+        assert check(UnusedParameter(), facts(**other)).severity is Severity.INFO
 
 
 # -- unoptimized-parameter ---------------------------------------------------------------------------------------------

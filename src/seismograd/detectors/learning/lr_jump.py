@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
-from seismograd.detectors.loop.orders import at
+from seismograd.detectors.loop.orders import scheduled
 from seismograd.detectors.running import Ema, First, median
 from seismograd.detectors.wording import found, number
 from seismograd.records import Finding, Reading, Severity, Where
@@ -93,7 +93,7 @@ class _Checker:
         scalars = reading.scalars
         if "order" in reading.facts:
             for turn in reading.facts["order"]["turns"] if self._scheduled.line is None else ():
-                self._scheduled = at(turn, "scheduler")
+                self._scheduled = scheduled(reading.facts["order"], turn)
             return None
         self._count += 1
         known, limits = self._lr, self._detector

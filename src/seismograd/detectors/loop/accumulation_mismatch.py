@@ -21,13 +21,14 @@ _OF_TRAINERS = (
 
 @dataclass(frozen=True)
 class AccumulationMismatch:
-    """Gradients of several batches are accumulated, but thrown away between them, or summed where a mean was meant.
+    """Gradients of several batches are accumulated, but thrown away between them, not divided, or divided twice.
 
     Why it matters
     --------------
     Cleared with every batch and used only with every N-th, all but one of N batches are computed for nothing. Added up
     without dividing the loss by N, gradients are N times as large: the learning rate is in effect N times as high,
-    clipping N times as tight, and both change with N.
+    clipping N times as tight, and both change with N. Divided by the loop and by its framework, they are N times too
+    small.
 
     How it is judged
     ----------------
@@ -39,6 +40,9 @@ class AccumulationMismatch:
     Not divided: in `steady` steps the same number of backwards, two or more, all from one line, each with a batch of
     its own and through the same parameters, from a loss of torch's that is a mean and that nothing divides. Optimizers
     of Adam's kind do not care about the scale; with them it is `info`, unless gradients are clipped.
+
+    Divided twice: in as many steps, such backwards of a loss that two divisions one after the other each divide by
+    their number, of `twice` and more: half of a half may be meant.
 
     What to try
     -----------
@@ -61,18 +65,20 @@ class AccumulationMismatch:
     in_a_row: int = 3
     many: int = 8
     steady: int = 4
+    twice: int = 3
 
     def start(self) -> _Checker:
         return _Checker(self)
 
 
 class _Checker:
-    __slots__ = ("_added", "_detector", "_thrown")
+    __slots__ = ("_added", "_detector", "_divided", "_thrown")
 
     def __init__(self, detector: AccumulationMismatch) -> None:
         self._detector = detector
         self._thrown: dict[int, tuple[int, int]] = {}  # by optimizer: how many batches, in how many steps in a row
         self._added: dict[int, tuple[int, int]] = {}
+        self._divided: dict[int, tuple[int, int]] = {}
 
     def check(self, reading: Reading) -> Finding | None:
         facts, limits, finding = reading.facts["order"], self._detector, None
@@ -87,7 +93,14 @@ class _Checker:
             row = _row(self._added, owner, turn["kept"] if _is_sum_of_means(turn) else 0)
             if row >= limits.steady and finding is None and self._added[owner][0]:
                 finding = self._not_divided(reading, facts, turn, row)
+            row = _row(self._divided, owner, turn["kept"] if self._is_divided_twice(turn) else 0)
+            if row >= limits.steady and finding is None and self._divided[owner][0]:
+                finding = self._divided_twice(reading, facts, turn, row)
         return finding
+
+    def _is_divided_twice(self, turn: Mapping[str, Any]) -> bool:
+        count = turn["kept"]
+        return count >= self._detector.twice and turn.get("divisors", ()).count(count) >= 2 and _is_steady(turn)
 
     def _thrown_away(self, reading: Reading, facts: Mapping[str, Any], turn: Mapping[str, Any], row: int) -> Finding:
         thrown, batches = turn["thrown"], turn["thrown"] + turn["kept"]
@@ -108,8 +121,7 @@ class _Checker:
         )
 
     def _not_divided(self, reading: Reading, facts: Mapping[str, Any], turn: Mapping[str, Any], row: int) -> Finding:
-        count = turn["kept"]
-        scale_free = any(kind in turn["kind"] for kind in _SCALE_FREE) and not turn["clips"]
+        count, scale_free = turn["kept"], _is_scale_free(turn)
         effect = (
             f"{turn['kind']} does not mind the scale of a gradient, so that it matters little here"
             if scale_free
@@ -132,11 +144,40 @@ class _Checker:
             advice=advice,
         )
 
+    def _divided_twice(self, reading: Reading, facts: Mapping[str, Any], turn: Mapping[str, Any], row: int) -> Finding:
+        count, scale_free = turn["kept"], _is_scale_free(turn)
+        effect = (
+            f"{turn['kind']} does not mind the scale of a gradient, so that it matters little here"
+            if scale_free
+            else f"gradients, and with them each step, are {count} times too small"
+        )
+        return found(
+            self._detector,
+            reading,
+            Severity.INFO if scale_free else Severity.WARNING,
+            f"The gradients of {count} batches are added up for each step, and the loss is divided by {count} twice: "
+            f"{effect}.",
+            {"batches": count, "divided_by": count * count, "steps_in_a_row": row, **whose(facts, turn)},
+            where=at(turn, "backward"),
+            advice=(
+                "Divide it once: `accelerator.accumulate`, `accumulate_grad_batches` of Lightning and"
+                " `gradient_accumulation_steps` of a Trainer divide the loss by themselves.",
+            ),
+        )
+
+
+def _is_scale_free(turn: Mapping[str, Any]) -> bool:
+    return any(kind in turn["kind"] for kind in _SCALE_FREE) and not turn["clips"]
+
 
 def _is_sum_of_means(turn: Mapping[str, Any]) -> bool:
+    return bool(turn["mean"] and _is_steady(turn))
+
+
+def _is_steady(turn: Mapping[str, Any]) -> bool:
+    """Whether these are several batches, each with a backward of its own, from one line and of one loss."""
     own_batches = turn["kept"] >= 2 and turn["fresh"] == turn["kept"]
-    alike = turn["alike"] and turn["one_line"] and turn["mean"]
-    return bool(own_batches and alike and turn["whole"] and not turn["handmade"])
+    return bool(own_batches and turn["alike"] and turn["one_line"] and turn["whole"] and not turn["handmade"])
 
 
 def _row(rows: dict[int, tuple[int, int]], owner: int, count: int) -> int:

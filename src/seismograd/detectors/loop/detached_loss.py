@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from seismograd.detectors.loop.spots import backward_line
-from seismograd.detectors.wording import found
-from seismograd.records import Finding, Reading, Severity
+from seismograd.detectors.wording import found, names
+from seismograd.records import Finding, Reading, Severity, Where
 
 
 @dataclass(frozen=True)
 class DetachedLoss:
-    """The loss is cut off from the model: backward runs, and reaches none of its parameters.
+    """The loss, or a term of it, is cut off from the model: backward runs, and does not reach its parameters.
 
     Why it matters
     --------------
@@ -22,7 +23,12 @@ class DetachedLoss:
     How it is judged
     ----------------
     At least `backwards` backward passes ran, and `steps` steps of an optimizer were made. None of them reached any
-    parameter that an optimizer holds or any other module's, and no such parameter ever had a gradient.
+    parameter that an optimizer holds or any other module's, and no such parameter ever had a gradient. Or the run ended
+    with torch's error that the loss has no history, although there are parameters that need a gradient.
+
+    A term, which is a warning: when the run is over, after `looks` steps at least, or has been looked at `long` times,
+    a loss of torch's was computed in `times` steps from what modules gave that are called in training mode and whose
+    parameters sit in an optimizer, and no backward ever went through it.
 
     What to try
     -----------
@@ -44,6 +50,9 @@ class DetachedLoss:
 
     backwards: int = 4
     steps: int = 3
+    looks: int = 16
+    long: int = 48
+    times: int = 8
 
     def start(self) -> _Checker:
         return _Checker(self)
@@ -57,6 +66,10 @@ class _Checker:
 
     def check(self, reading: Reading) -> Finding | None:
         facts, limits = reading.facts["parameters"], self._detector
+        if raised := facts.get("raised"):
+            return self._without_history(reading, facts, raised) if raised["needing"] else None
+        if modules := left_out(facts, limits):
+            return self._term(reading, facts, modules)
         if facts["reached"] or facts["strangers"] or not facts["held"] or facts["backwards"] < limits.backwards:
             return None
         steps = sum(optimizer["steps"] for optimizer in facts["optimizers"])
@@ -73,10 +86,46 @@ class _Checker:
             "reached": 0,
             "parameters": facts["held"],
         }
-        advice = [
-            "Call backward on the loss as the criterion returned it: `torch.tensor(loss, requires_grad=True)`,"
-            " `loss.data`, `loss.detach()` and `loss.item()` have no way back to the model.",
-            "See that the forward pass of training is not inside `torch.no_grad()`, and that"
-            " predictions are not turned into NumPy arrays, new tensors or `argmax` before the loss.",
-        ]
-        return found(limits, reading, Severity.CRITICAL, message, evidence, advice=advice, where=backward_line(facts))
+        return found(limits, reading, Severity.CRITICAL, message, evidence, advice=_ADVICE, where=backward_line(facts))
+
+    def _term(self, reading: Reading, facts: Mapping[str, Any], modules: Sequence[Mapping[str, Any]]) -> Finding:
+        paths = [each["module"] for each in modules]
+        count = sum(each["parameters"] for each in modules)
+        message = (
+            f"A loss is computed from what {names(paths)} give{'s' * (len(paths) == 1)}, and no backward goes through"
+            f" it: {count} parameters in the optimizer were not reached in {facts['looks']} steps."
+        )
+        evidence = {"parameters": count, "modules": len(paths), "steps": facts["looks"], "limit": self._detector.looks}
+        advice = (
+            "Add that loss itself to the one that `backward()` is called on: `.item()`, `float()`, `.detach()` and"
+            " `.data` cut it off.",
+        )
+        line = modules[0].get("line") or {}
+        place = {key: line.get(key) for key in ("file", "line", "code")}
+        where = Where(module=paths[0], phase="loss", **place)
+        return found(self._detector, reading, Severity.WARNING, message, evidence, advice=advice, where=where)
+
+    def _without_history(self, reading: Reading, facts: Mapping[str, Any], raised: Mapping[str, Any]) -> Finding:
+        message = (
+            "The loss is cut off from the model: `backward()` raised, since nothing that the loss was computed from"
+            f" needs a gradient, while {raised['needing']} of the model's {raised['of']} parameters do."
+        )
+        evidence = {"parameters": raised["of"], "needing": raised["needing"], "backwards": facts["backwards"]}
+        where = backward_line(facts)
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=_ADVICE, where=where)
+
+
+def left_out(facts: Mapping[str, Any], limits: DetachedLoss) -> list[Mapping[str, Any]]:
+    """Modules of which a loss was computed at many steps that no backward went through, and that goes on or is over."""
+    if facts["looks"] < limits.looks or not (facts["over"] or facts["looks"] >= limits.long):
+        return []
+    modules = facts["idle"]["modules"] if facts["reached"] and facts.get("idle") else ()
+    return [each for each in modules if each["measured"] >= limits.times > each["dropped"]]
+
+
+_ADVICE = (
+    "Call backward on the loss as the criterion returned it: `torch.tensor(loss, requires_grad=True)`, `loss.data`,"
+    " `loss.detach()` and `loss.item()` have no way back to the model.",
+    "See that the forward pass of training is not inside `torch.no_grad()`, and that predictions are not turned into"
+    " NumPy arrays, new tensors or `argmax` before the loss.",
+)

@@ -26,7 +26,8 @@ class FrozenParameter:
     `trunc`, `sign`), whose derivative is zero by definition; critical where that is `most` of what should be trained.
     A straight-through estimator has another way, and is fine. Or weights that every step moves are back at the same
     values, bit for bit, before the next one, `restored` times in a row: someone puts them back. Or an optimizer has
-    stepped `steps` times, and none of its parameters needs a gradient or ever had one. Frozen parameters next to others
+    stepped `steps` times, and none of its parameters needs a gradient or ever had one. Or the run ended with torch's
+    error that the loss has no history, and no parameter of the model needs a gradient. Frozen parameters next to others
     that are trained are nobody's mistake.
 
     What to try
@@ -63,6 +64,8 @@ class _Checker:
 
     def check(self, reading: Reading) -> Finding | None:
         facts, limits = reading.facts["parameters"], self._detector
+        if raised := facts.get("raised"):
+            return None if raised["needing"] else self._all_frozen(reading, facts, raised)
         blocked = facts.get("blocked")
         if blocked and facts["looks"] >= limits.looks:
             return self._flat(reading, facts, blocked)
@@ -74,6 +77,22 @@ class _Checker:
             if idle and optimizer["steps"] >= limits.steps:
                 return self._off(reading, facts, optimizer)
         return None
+
+    def _all_frozen(self, reading: Reading, facts: Mapping[str, Any], raised: Mapping[str, Any]) -> Finding:
+        adapters = raised["adapters"]
+        message = f"Nothing can learn: none of the model's {raised['of']} parameters needs a gradient"
+        message += f", its adapters included ({names(adapters)})." if adapters else "."
+        message += " `backward()` raised for that."
+        advice = ["Set `requires_grad_(True)` on what is to be trained, before the optimizer is built."]
+        if adapters:
+            advice.insert(
+                0,
+                "Load the adapter to be trained: `PeftModel.from_pretrained(model, path, is_trainable=True)`; a"
+                " `LoraConfig` wants `inference_mode=False`.",
+            )
+        evidence = {"parameters": raised["of"], "needing": 0, "adapters": len(adapters)}
+        where = backward_line(facts, parameter=adapters[0] if adapters else None)
+        return found(self._detector, reading, Severity.CRITICAL, message, evidence, advice=advice, where=where)
 
     def _flat(self, reading: Reading, facts: Mapping[str, Any], blocked: Mapping[str, Any]) -> Finding:
         share = blocked["elements"] / max(1, facts["elements"])

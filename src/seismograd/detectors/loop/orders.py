@@ -27,6 +27,19 @@ def at(told: Mapping[str, Any], *what: str) -> Where:
     return Where()
 
 
+def scheduled(facts: Mapping[str, Any], told: Mapping[str, Any]) -> Where:
+    """The line that steps the scheduler. Where a framework does that, and all else, from one line of the user's, it is
+    the line that made the scheduler."""
+    known = told.get("places", {})
+    place = known.get("scheduler")
+    if place and place == known.get("backward") == known.get("step"):
+        ours = [each for each in facts["schedules"] if each["optimizer"] == told["optimizer"]]
+        made = next((each["made"] for each in ours if each.get("made")), None)
+        if made:
+            return Where(phase="optimizer", file=made["file"], line=made["line"], code=made["code"])
+    return at(told, "scheduler")
+
+
 _PHASES = {"step": "optimizer", "zero_grad": "optimizer", "clip": "optimizer", "scheduler": "optimizer"}
 
 

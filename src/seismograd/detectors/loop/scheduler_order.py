@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from seismograd.detectors.loop.orders import at, in_words, named, whose
+from seismograd.detectors.loop.orders import in_words, named, scheduled, whose
 from seismograd.detectors.wording import found, number
 from seismograd.records import Finding, Reading, Severity, Where
 
@@ -150,7 +150,7 @@ class _Checker:
         )
         evidence = {"order": turn["order"], "steps_in_a_row": row, **whose(facts, turn)}
         advice = f"Call `optimizer.step()` first, then `scheduler.step()` (the loop does {in_words(turn['order'])})."
-        return self._found(reading, message, evidence, at(turn, "scheduler"), advice)
+        return self._found(reading, message, evidence, scheduled(facts, turn), advice)
 
     def _once_before(
         self, reading: Reading, facts: Mapping[str, Any], schedule: Mapping[str, Any], told: Mapping[str, Any]
@@ -160,7 +160,7 @@ class _Checker:
             "the schedule is skipped."
         )
         advice = "Call `scheduler.step()` at the end of the epoch or iteration, after `optimizer.step()`."
-        return self._found(reading, message, self._evidence(facts, schedule, told), at(told, "scheduler"), advice)
+        return self._found(reading, message, self._evidence(facts, schedule, told), scheduled(facts, told), advice)
 
     def _too_often(
         self,
@@ -180,7 +180,7 @@ class _Checker:
         evidence = {**self._evidence(facts, schedule, told), "batches_per_epoch": epoch}
         advice = "Move `scheduler.step()` out of the loop over batches, to the end of each epoch."
         other = "If it is to step with every batch, give it numbers of batches: epochs * len(loader)."
-        return self._found(reading, message, evidence, at(told, "scheduler"), advice, other)
+        return self._found(reading, message, evidence, scheduled(facts, told), advice, other)
 
     def _too_seldom(
         self,
@@ -198,7 +198,7 @@ class _Checker:
         )
         evidence = {**self._evidence(facts, schedule, told), "batches_per_epoch": epoch}
         advice = "Call `scheduler.step()` after each `optimizer.step()`, inside the loop over batches."
-        return self._found(reading, message, evidence, at(told, "scheduler"), advice)
+        return self._found(reading, message, evidence, scheduled(facts, told), advice)
 
     def _evidence(
         self, facts: Mapping[str, Any], schedule: Mapping[str, Any], told: Mapping[str, Any]

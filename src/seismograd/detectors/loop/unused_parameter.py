@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from seismograd.detectors.loop.detached_loss import DetachedLoss, left_out
 from seismograd.detectors.ranks.unused import searched, stops
 from seismograd.detectors.wording import found, names
 from seismograd.records import Finding, Reading, Severity, Where
@@ -26,9 +27,9 @@ class UnusedParameter:
     where a module with weights is never called by a forward pass that calls its neighbours, and would fit into the
     chain of their calls: between two of them, or after the last. A warning, too, where a module is called in training
     mode, and its output is dropped by the `forward` that called it, in `dropped` steps or more: it is no part of what
-    that returns; or where, when the run is over or has been looked at `long` times, a loss was computed from its output
-    that no backward ever went through. Otherwise it is only worth knowing: heads that are used in turn, experts that
-    are not chosen, a pooler whose output is returned and nobody wants, a token that is not needed.
+    that returns. (Where a loss is computed from it that no backward goes through, that is `detached-loss`.) Otherwise
+    it is only worth knowing: heads that are used in turn, experts that are not chosen, a pooler whose output is
+    returned and nobody wants, a token that is not needed.
 
     `DistributedDataParallel` waits for the gradient of every parameter, and raises an error at the next forward pass if
     one did not come: critical, with the parameters. Where it was told to look for unused ones
@@ -56,7 +57,6 @@ class UnusedParameter:
 
     looks: int = 16
     dropped: int = 8
-    long: int = 48
     traversals: int = 30
 
     def start(self) -> _Checker:
@@ -84,6 +84,8 @@ class _Checker:
         forgotten = [each for each in unused if each["weights"] and each["passed_over"] and each["fits"]]
         if forgotten:
             return self._forgotten(reading, facts, forgotten)
+        if left_out(facts, DetachedLoss()):
+            return None
         idle = facts.get("idle")
         if idle and (finding := self._in_vain(reading, facts, idle["modules"])) is not None:
             return finding
@@ -104,17 +106,14 @@ class _Checker:
         self, reading: Reading, facts: Mapping[str, Any], modules: Sequence[Mapping[str, Any]]
     ) -> Finding | None:
         """What is called at every step for nothing."""
-        limits = self._detector
-        told = [each for each in modules if each["dropped"] >= limits.dropped]
-        how = "the `forward` that calls {them} makes no use of what {they} give{s}"
-        if not told and (facts["over"] or facts["looks"] >= limits.long):
-            told = [each for each in modules if each["measured"] >= limits.dropped]
-            how = "a loss is computed from what {they} give{s}, and no backward goes through it"
+        told = [each for each in modules if each["dropped"] >= self._detector.dropped]
         if not told:
             return None
+        limits = self._detector
         paths = [each["module"] for each in told]
         one = len(told) == 1
-        how = how.format(them="it" if one else "them", they="it" if one else "they", s="s" if one else "")
+        it, it_gives = ("it", "it gives") if one else ("them", "they give")
+        how = f"the `forward` that calls {it} makes no use of what {it_gives}"
         count = sum(each["parameters"] for each in told)
         message = (
             f"{names(paths)} {'is' if one else 'are'} called for nothing: {how}; {count} parameters in the optimizer"
@@ -122,12 +121,7 @@ class _Checker:
         )
         evidence = {"parameters": count, "modules": len(told), "steps": facts["looks"], "limit": limits.looks}
         last = paths[0].rpartition(".")[2]
-        advice = [
-            f"Use what `{last}` returns (add it, concatenate it), or delete the call."
-            if told[0]["dropped"] >= limits.dropped
-            else "Add that loss itself to the one that `backward()` is called on: `.item()`, `float()`, `.detach()` and"
-            " `.data` cut it off.",
-        ]
+        advice = [f"Use what `{last}` returns (add it, concatenate it), or delete the call."]
         where = Where(module=paths[0], phase="forward")
         return found(limits, reading, Severity.WARNING, message, evidence, advice=advice, where=where)
 

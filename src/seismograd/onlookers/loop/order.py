@@ -18,7 +18,7 @@ from seismograd.onlookers.loop.turns import CHANGED, NONE, SAME, Lane, Turn
 from seismograd.onlookers.nested import tensors_in
 from seismograd.onlookers.onlooker import Onlooker
 from seismograd.probes.pack import Pack, Values
-from seismograd.probes.shares import is_one
+from seismograd.probes.shares import divisors_of, is_one
 from seismograd.probes.watched import Watched
 
 _ANALYSED, _OF_LONG_TURNS = 32, 96
@@ -75,6 +75,7 @@ class Order(Onlooker):
         self._fresh = self._fresh_input = True
         self._analysed = 0
         self._root: tuple[str | None, int] | None = None  # of the present backward, where it is analysed
+        self._divisors: tuple[int, ...] = ()  # of its loss
         self._line: Any = None  # where the present backward was called
         self._attacks = False
         self._framework: str | None = None
@@ -126,6 +127,7 @@ class Order(Onlooker):
         self._root, self._line = None, None
         if graph is not None and analyses:
             self._analyse(graph)
+            self._divisors = divisors_of(roots[0]) if len(roots) == 1 else ()
         if analyses or any(lane.suspect for lane in self._lanes.values()):
             self._line = tuple((spot.code, spot.line) for spot in places.chain(sys._getframe()))
 
@@ -149,7 +151,7 @@ class Order(Onlooker):
             if any(lane.index in owners for owners in self._open):
                 self._throw(lane)
             turn.kept = turn.fresh = turn.inputs = 0
-            turn.losses, turn.sources = set(), set()
+            turn.losses, turn.divisors, turn.sources = set(), set(), set()
 
     def _throw(self, lane: Lane) -> None:
         """Gradients were cleared that no step has used."""
@@ -199,6 +201,7 @@ class Order(Onlooker):
             if self._root is not None:
                 loss, leaves = self._root
                 turn.losses.add(loss)
+                turn.divisors.add(self._divisors)
                 turn.sources.add((leaves, self._loader))
             turn.lines.add(self._line)
             turn.cleared, turn.scheduled_early = None, False

@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from seismograd import places
+
 _SETTINGS = ("step_size", "gamma", "T_max", "total_steps", "total_iters", "patience", "factor")
 _FELL = 1e-3
 
@@ -17,6 +19,11 @@ class Schedule:
         self.kind = type(scheduler).__name__
         self.optimizer = optimizer
         self.settings = _settings(scheduler)
+        spot = places.made.get(scheduler)
+        self.made = (
+            None if spot is None else {"file": spot.file, "line": spot.line, "code": (spot.source or "").strip()}
+        )
+        """The line that made it."""
         self.count = 0
         """Its steps so far, those before the watch included."""
         self.each_step = 0
@@ -65,6 +72,7 @@ class Schedule:
             "peak": self.peak,
             "fell": self.fell,
             "settings": self.settings,
+            "made": self.made,
         }
 
 

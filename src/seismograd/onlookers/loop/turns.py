@@ -50,6 +50,8 @@ class Turn:
     """Where these came from."""
     losses: set[str | None] = field(default_factory=set)
     """How the losses of these were reduced, of those that were looked at; `None` where it is not known."""
+    divisors: set[tuple[int, ...]] = field(default_factory=set)
+    """The whole numbers that these were divided by."""
     sources: set[tuple[int, int]] = field(default_factory=set)
     """The parameters that they went through, and the loader that their batches came from."""
     lines: set[Any] = field(default_factory=set)
@@ -114,6 +116,7 @@ class Turn:
             "thrown": self.thrown,
             "moved": any(values.get(f"{name}/moved", ())),
             "mean": self.losses == {"mean"},
+            "divisors": list(next(iter(self.divisors))) if len(self.divisors) == 1 else [],
             "alike": len(self.sources) == 1,
             "one_line": len(self.lines - {None}) == 1,
             "uncleared": self.uncleared and self.grew and (left is None or any(left)),

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from seismograd import places
 from seismograd.onlookers.graph import Graph, Span
 
 _MOST_NODES = 2_000
@@ -28,6 +29,7 @@ class Idle:
         self._measured: Counter[str] = Counter()
         self._seen: set[str] = set()  # in losses of the present step
         self._moved: set[str] = set()
+        self._lines: dict[str, places.Spot | None] = {}  # where a loss was first computed from it
 
     def follow(self, suspects: Mapping[str, Sequence[Tensor]]) -> None:
         """These are idle now; one whose parameters someone changes by hand is none."""
@@ -46,7 +48,9 @@ class Idle:
             function = todo.pop()
             leaf = getattr(function, "variable", None)
             if leaf is not None and id(leaf) in owners:
-                self._seen.add(owners[id(leaf)])
+                self._seen.add(path := owners[id(leaf)])
+                if path not in self._lines:
+                    self._lines[path] = places.caller()
             for other, _ in function.next_functions:
                 if other is not None and other not in seen:
                     seen.add(other)
@@ -74,11 +78,13 @@ class Idle:
         self._measured.update(self._seen)
         self._seen = set()
 
-    def told(self, path: str) -> dict[str, int]:
-        """How often its output was dropped, and a loss of it left out."""
+    def told(self, path: str) -> dict[str, Any]:
+        """How often its output was dropped, and a loss of it left out; the line that computes that loss."""
         if path in self._moved:
-            return {"dropped": 0, "measured": 0}
-        return {"dropped": self._dropped[path], "measured": self._measured[path]}
+            return {"dropped": 0, "measured": 0, "line": None}
+        spot = self._lines.get(path)
+        line = None if spot is None else {"file": spot.file, "line": spot.line, "code": spot.source}
+        return {"dropped": self._dropped[path], "measured": self._measured[path], "line": line}
 
 
 def _calls_itself(outer: Span, inner: Span) -> bool:

@@ -18,6 +18,7 @@ from seismograd.onlookers.nested import tensors_in
 from seismograd.onlookers.onlooker import Onlooker
 from seismograd.onlookers.weights import flow
 from seismograd.onlookers.weights.fresh import fresh
+from seismograd.onlookers.weights.history import has_no_history, raised_at
 from seismograd.onlookers.weights.holders import Holders
 from seismograd.onlookers.weights.idle import Idle
 from seismograd.places import Spot, chain
@@ -187,6 +188,17 @@ class Membership(Onlooker):
             if name in self._versions and parameter._version != self._versions[name]:
                 self._stale[name] += 1
         self._versions = {}
+
+    def failed(self, error: BaseException) -> Mapping[str, Any] | None:
+        if not has_no_history(error):
+            return None
+        self._heard, self._place = True, raised_at(error) or self._place
+        told, roster = self.facts({}, 0), self.watched.roster
+        if told is None or not roster.parameters:
+            return None
+        adapters = [name for name in roster.names if "lora_" in name]
+        needing = sum(parameter.requires_grad for parameter in roster.parameters)
+        return {**told, "raised": {"needing": needing, "of": len(roster.names), "adapters": adapters[:_MOST_NAMES]}}
 
     def restart(self) -> None:
         self._inputs.clear()
