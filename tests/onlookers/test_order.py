@@ -178,18 +178,29 @@ def test_many_batches_are_accumulated():
     assert all((turn["kept"], turn["mean"], turn["alike"], turn["one_line"]) == (16, True, True, True) for turn in told)
 
 
-def test_what_a_loss_is_divided_by():
+@pytest.mark.parametrize(
+    ("loss_of", "divisors"),
+    [
+        (lambda out, y: 0.5 * F.cross_entropy(out, y), [3, 3]),
+        (lambda out, y: F.cross_entropy(out, y) + F.mse_loss(out, out.detach()) + out.pow(2).mean(), []),
+        (lambda out, y: F.cross_entropy(out, y, reduction="sum"), []),
+        (lambda out, y: F.cross_entropy(out, y, reduction="none").sum(), []),
+    ],
+    ids=["a mean", "three terms", "a sum over the batch", "a sum by hand"],
+)
+def test_what_a_loss_is_divided_by(loss_of, divisors):
+    """A sum may be divided by the number of its terms, and again by that of the batches."""
     at = 0
 
     def iteration(model, optimizer, x, y):
         nonlocal at
         at += 1
-        (0.5 * F.cross_entropy(model(x), y) / 3 / 3).backward()
+        (loss_of(model(x), y) / 3 / 3).backward()
         if at % 3 == 0:
             optimizer.step()
             optimizer.zero_grad()
 
-    assert [turn["divisors"] for turn in turns(watched(iteration, steps=9))] == [[3, 3]] * 3
+    assert [turn["divisors"] for turn in turns(watched(iteration, steps=9))] == [divisors] * 3
 
 
 @pytest.mark.parametrize(("views", "fresh"), [(False, 4), (True, 1)])

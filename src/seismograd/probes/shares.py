@@ -74,8 +74,12 @@ def whole_of(root: Any) -> tuple[Any, int] | None:
 
 
 def divisors_of(root: Any) -> tuple[int, ...]:
-    """The whole numbers that a loss was divided by, one after another: those written as divisions, the last first."""
-    found = _from(getattr(root, "grad_fn", None))
+    """The whole numbers that a loss was divided by, one after another: those written as divisions, the last first.
+    None of a sum, which may well be divided by what it is a sum of, and again."""
+    found = list(_from(getattr(root, "grad_fn", None)))
+    below = next((node for node, divisor in found if divisor is None), None)
+    if below is None or _name(below) == "Add" or _items(below) is not None:
+        return ()
     divided = [divisor for node, divisor in found if divisor is not None and _name(node) == "Div"]
     return tuple(count for divisor in divided if (count := _batches(divisor)) is not None)
 

@@ -457,6 +457,8 @@ def _was_killed(pid: int | None) -> bool:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+    except psutil.Error:  # it may not be looked at
+        return False
 
 
 def _described(cause: BaseException | str | None) -> str | None:
