@@ -27,6 +27,15 @@ def test_leaving_a_saddle_lowers_the_loss(lab):
     assert lab.run(GradientExplosion(), readings) == []
 
 
+def test_a_saddle_that_was_left_between_two_readings_is_no_explosion(lab):
+    """A log of every fiftieth step: the plateau has a gradient of next to nothing, the descent the usual one."""
+    norms = [1e-3] * 8 + [0.3] * 60
+    falls = [2.3] * 8 + list(np.linspace(2.0, 0.5, 60))
+    assert lab.run(GradientExplosion(), lab.scalars(falls, grad__norm=norms)) == []
+    stays = [2.3] * 8 + [2.3] * 60
+    assert lab.run(GradientExplosion(), lab.scalars(stays, grad__norm=norms))
+
+
 def test_one_outlier_batch_is_info_at_most(lab):
     assert lab.run(GradientExplosion(), lab.scalars(grad__norm=[1.0] * 50 + [50.0] + [1.0] * 50)) == []
     (finding,) = lab.run(GradientExplosion(), lab.scalars(grad__norm=[1.0] * 50 + [5e3] + [1.0] * 50))

@@ -27,10 +27,10 @@ class GradientExplosion:
     The norm is held against the run's own: the larger of the median of the last 64 readings and the median of the
     first 20, and the largest norm so far, from reading `settle` on. It is an explosion when the norm is `extreme`
     times the usual one at once, when it stays above `far` times the usual for `sustained` readings and the loss has
-    not risen by as much, or when it grows by more than 1.2 for each of `streak` readings together with the loss, 100
-    times in all. One outlier batch that is gone at the next reading is noted as info. In the first steps, the norms of
-    the weight matrices are also compared across depth: `depth_ratio` times more at the input than at the output is too
-    much.
+    neither risen by as much nor come down below where it was, or when it grows by more than 1.2 for each of `streak`
+    readings together with the loss, 100 times in all. One outlier batch that is gone at the next reading is noted as
+    info. In the first steps, the norms of the weight matrices are also compared across depth: `depth_ratio` times
+    more at the input than at the output is too much.
 
     What to try
     -----------
@@ -142,7 +142,7 @@ class _Checker:
         lasting = self._high >= limits.sustained and self._count > 20
         if not lasting and (times < extreme or norm < 30.0 * self._peak):
             return None
-        if times < extreme and self._follows_loss(reading, times):
+        if times < extreme and (self._follows_loss(reading, times) or self._learns(reading)):
             return None
         sure = lasting or self._high >= 2 or times >= 1e3 * limits.extreme
         clip = one_digit(2.0 * usual)
@@ -174,6 +174,11 @@ class _Checker:
         `loss-explosion` will name."""
         usual = self._losses.median if len(self._losses) else 0.0
         return abs(reading.scalars.get("loss", 0.0)) >= times * usual > 0.0
+
+    def _learns(self, reading: Reading) -> bool:
+        """Whether the loss is below all that it was before the norm rose: the run has left a saddle, and goes down."""
+        loss = reading.scalars.get("loss", math.nan)
+        return len(self._losses) > 0 and 0.0 < loss < self._losses.lowest
 
     def _grows(self, reading: Reading, norm: float) -> Finding | None:
         """Norms that multiply from reading to reading while the loss rises too: leaving a saddle lowers it instead."""
