@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import threading
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -131,6 +132,14 @@ def chain(frame: FrameType | None, most: int = 6) -> tuple[Spot, ...]:
             found.append(spot_of(frame))
         frame = frame.f_back
     return tuple(found)
+
+
+def of_loss(backward: Sequence[Spot], made: Sequence[Sequence[Spot]]) -> Spot | None:
+    """The user's line that calls backward. If that is the call of a framework (`trainer.fit`), which called the user's
+    own code before, for the loss, it is the newest line of that. `made`: the chains of what was called for it."""
+    if not backward:
+        return None
+    return next((spots[0] for spots in reversed(made) if backward[0] in spots[1:]), backward[0])
 
 
 _TORCH = re.compile(_PACKAGES.pattern + r"torch[\\/]")

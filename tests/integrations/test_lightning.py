@@ -273,6 +273,24 @@ def test_a_loss_that_is_cut_off_is_told_by_the_line_that_makes_it() -> None:
     assert seen.findings["detached-loss"].where.code.strip().startswith("loss = F.cross_entropy")
 
 
+def test_a_loss_that_is_divided_twice_is_told_by_the_line_that_makes_it() -> None:
+    class Divides(lightning.pytorch.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(8, 2)
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            return F.cross_entropy(self.net(batch[0]), batch[1]) / 4
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), 0.1)
+
+    with scouted() as seen:
+        fit(Divides(), validates=False, max_epochs=3, accumulate_grad_batches=4, limit_train_batches=8)
+    where = seen.findings["accumulation-mismatch"].where
+    assert where.code.strip() == "return F.cross_entropy(self.net(batch[0]), batch[1]) / 4"
+
+
 @pytest.mark.parametrize("wrong", [True, False])
 def test_a_generator_whose_optimizer_never_steps(wrong: bool) -> None:
     class Gan(lightning.pytorch.LightningModule):  # type: ignore[misc]

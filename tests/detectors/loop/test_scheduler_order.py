@@ -25,7 +25,7 @@ def test_fires_when_it_stepped_once_before_everything(order):
 @pytest.mark.parametrize(("framework", "line"), [(True, 3), (False, 9)])
 def test_names_the_line_that_made_it_where_a_framework_steps(order, framework, line):
     fit, own = {"file": "train.py", "line": 9, "code": "fit()"}, {"file": "train.py", "line": 8, "code": "step()"}
-    places = {"scheduler": fit, "step": fit, "backward": fit if framework else own}
+    places = {"scheduler": fit, "step": fit, "backward": own} | ({"framework": fit} if framework else {})
     made = {"file": "train.py", "line": 3, "code": "StepLR(...)"}
     reading = order.reading(39, order.turn(places=places), schedules=[order.schedule(ahead=1, made=made)])
     assert order.run(SchedulerOrder(), reading)[0].where.line == line

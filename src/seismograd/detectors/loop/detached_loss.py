@@ -117,9 +117,9 @@ class _Checker:
 
 def left_out(facts: Mapping[str, Any], limits: DetachedLoss) -> list[Mapping[str, Any]]:
     """Modules of which a loss was computed at many steps that no backward went through, and that goes on or is over."""
-    if facts["looks"] < limits.looks or not (facts["over"] or facts["looks"] >= limits.long):
+    if not facts.get("idle") or not facts["reached"] or facts["looks"] < limits.looks:
         return []
-    modules = facts["idle"]["modules"] if facts["reached"] and facts.get("idle") else ()
+    modules = facts["idle"]["modules"] if facts["over"] or facts["looks"] >= limits.long else ()
     return [each for each in modules if each["measured"] >= limits.times > each["dropped"]]
 
 

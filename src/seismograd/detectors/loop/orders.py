@@ -32,7 +32,7 @@ def scheduled(facts: Mapping[str, Any], told: Mapping[str, Any]) -> Where:
     the line that made the scheduler."""
     known = told.get("places", {})
     place = known.get("scheduler")
-    if place and place == known.get("backward") == known.get("step"):
+    if place and place == known.get("step") and place in (known.get("backward"), known.get("framework")):
         ours = [each for each in facts["schedules"] if each["optimizer"] == told["optimizer"]]
         made = next((each["made"] for each in ours if each.get("made")), None)
         if made:

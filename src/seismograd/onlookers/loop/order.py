@@ -31,6 +31,9 @@ _DOUBTED = 8
 _NO_LIMIT = 1e6
 """Whoever clips to more than that wants to know the norm."""
 
+_PLACED = 3
+"""At so many backwards it is noted which of the user's lines made the loss."""
+
 _MOST_TURNS, _MOST_SCHEDULES = 32, 16
 """So many are told of at once."""
 
@@ -77,6 +80,14 @@ class Order(Onlooker):
         self._root: tuple[str | None, int] | None = None  # of the present backward, where it is analysed
         self._divisors: tuple[int, ...] = ()  # of its loss
         self._line: Any = None  # where the present backward was called
+        self._backwards = 0
+        self._made: list[
+            tuple[places.Spot, ...]
+        ] = []  # where the newest modules and losses of the first steps were called
+        self._spots: tuple[places.Spot | None, places.Spot | None] = (
+            None,
+            None,
+        )  # of the loss, and of a framework's call
         self._attacks = False
         self._framework: str | None = None
         self._over = False
@@ -100,6 +111,7 @@ class Order(Onlooker):
         if not ours or not trains:
             return
         self._training = module.training
+        self._note_line()
         tensor = _first_tensor(args, kwargs)
         if tensor is not None:
             if self._input is None or self._input() is not tensor:
@@ -107,6 +119,14 @@ class Order(Onlooker):
             self._samples = tensor.shape[0] if tensor.ndim else None
         for lane in self._lanes.values():
             lane.turn.note("forward")
+
+    def loss_computed(self, name: str, output: Any, args: Sequence[Any]) -> None:
+        if self._made:  # a model was called before, to train
+            self._note_line()
+
+    def _note_line(self) -> None:
+        if self._backwards < _PLACED:
+            self._made = [*self._made[-7:], places.chain(sys._getframe())]
 
     # -- backward ------------------------------------------------------------------------------------------------
 
@@ -125,6 +145,12 @@ class Order(Onlooker):
             self._see(lane)
         analyses = graph is not None and self._analysed < self._most_analysed()
         self._root, self._line = None, None
+        self._backwards += 1
+        self._spots = (None, None)
+        if self._backwards <= _PLACED:
+            spots = places.chain(sys._getframe())
+            loss = places.of_loss(spots, self._made)
+            self._spots, self._made = (loss, spots[0] if spots and loss != spots[0] else None), []
         if graph is not None and analyses:
             self._analyse(graph)
             self._divisors = divisors_of(roots[0]) if len(roots) == 1 else ()
@@ -192,7 +218,11 @@ class Order(Onlooker):
                 continue
             given.add(index)
             lane.kind = type(optimizer).__name__
-            lane.place("backward")
+            made, call = self._spots
+            if call is not None and "framework" not in lane.places:
+                lane.place("framework", call)
+                lane.places.pop("backward", None)  # of the first backward it may not be known who made its loss
+            lane.place("backward", made)
             turn.note("backward")
             turn.backwards += 1
             turn.kept += 1

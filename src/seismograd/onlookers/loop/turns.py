@@ -160,10 +160,10 @@ class Lane:
         self._copies: list[tuple[weakref.ref[Tensor], Tensor]] = []
         self._between: list[tuple[weakref.ref[Tensor], Tensor]] = []
 
-    def place(self, what: str) -> None:
-        """Notes the user's line that does this, once."""
+    def place(self, what: str, spot: places.Spot | None = None) -> None:
+        """Notes the user's line that does this, once: this one, or that which is being executed."""
         if what not in self.places:
-            spot = places.caller()
+            spot = spot or places.caller()
             self.places[what] = (
                 {} if spot is None else {"file": spot.file, "line": spot.line, "code": (spot.source or "").strip()}
             )

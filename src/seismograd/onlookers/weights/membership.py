@@ -21,7 +21,7 @@ from seismograd.onlookers.weights.fresh import fresh
 from seismograd.onlookers.weights.history import has_no_history, raised_at
 from seismograd.onlookers.weights.holders import Holders
 from seismograd.onlookers.weights.idle import Idle
-from seismograd.places import Spot, chain
+from seismograd.places import Spot, chain, of_loss
 from seismograd.probes.pack import Pack, Values
 from seismograd.probes.watched import Roster, Watched
 from seismograd.stats.tensors import dense, there
@@ -118,7 +118,7 @@ class Membership(Onlooker):
         self._backwards += 1
         holders = self._know()
         if self._backwards <= _PLACED:
-            self._place = _line(chain(sys._getframe()), self._made) or self._place
+            self._place = of_loss(chain(sys._getframe()), self._made) or self._place
             self._made = []
         if graph is None or not graph.complete:
             return
@@ -694,14 +694,6 @@ def _sample(tensor: Tensor) -> Tensor:
 
 def _lies_in_memory(tensor: Tensor) -> bool:
     return tensor.layout is torch.strided and tensor.numel() > 1 and flow.has_storage(tensor)
-
-
-def _line(backward: Sequence[Spot], made: Sequence[Sequence[Spot]]) -> Spot | None:
-    """The user's line that calls backward. If that is the call of a framework (`trainer.fit`), which called the user's
-    own code before, for the loss, it is the newest line of that."""
-    if not backward:
-        return None
-    return next((spots[0] for spots in reversed(made) if backward[0] in spots[1:]), backward[0])
 
 
 def _told(spot: Spot | None) -> dict[str, Any] | None:
