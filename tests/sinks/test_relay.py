@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -106,6 +107,24 @@ def test_a_tracker_that_is_slow_is_not_waited_for_and_memory_is_bounded(monkeypa
     assert tracker.thinned + len(tracker.points) == 5000
     assert steps(tracker) == sorted(steps(tracker))
     assert 4999 in steps(tracker) or 4998 in steps(tracker)
+
+
+def test_what_is_thinned_while_it_is_taken_stays_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the lock a third of these rounds ended out of order."""
+    monkeypatch.setattr(module, "MOST", 8)
+    monkeypatch.setattr(module, "PACE", 0.0001)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(8):
+            tracker = Tracker(every=1)
+            for step in range(4000):
+                tracker.write_reading(Reading(step, {"loss": 1.0}))
+            tracker.close({})
+            assert steps(tracker) == sorted(steps(tracker))
+            assert tracker.thinned + len(tracker.points) == 4000
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_finding_is_told_once_and_again_when_it_got_worse() -> None:

@@ -81,6 +81,8 @@ class Relay:
         self._complain: Callable[[str], None] = say
         self._complained = False
         self._queue: deque[tuple[Reading, float]] = deque()
+        self._taking = threading.Lock()
+        """Held while what waits is taken out: two that took at once would put it out of order."""
         self._read = 0
         self._last: dict[str, int] = {}
         """The number of the reading with which a scalar was last handed over."""
@@ -187,12 +189,13 @@ class Relay:
 
     def _thin(self) -> None:
         """Every second reading goes, but for validation losses, which are few."""
-        waiting = _emptied(self._queue)
-        kept = [entry for at, entry in enumerate(waiting) if not at % 2 or "val_loss" in entry[0].scalars]
-        while len(kept) > MOST:
-            kept = kept[::2]
-        self.thinned += len(waiting) - len(kept)
-        self._queue.extendleft(reversed(kept))
+        with self._taking:
+            waiting = _emptied(self._queue)
+            kept = [entry for at, entry in enumerate(waiting) if not at % 2 or "val_loss" in entry[0].scalars]
+            while len(kept) > MOST:
+                kept = kept[::2]
+            self.thinned += len(waiting) - len(kept)
+            self._queue.extendleft(reversed(kept))
         self._bell.put(None)
 
     def _complain_of_the_rest(self) -> None:
@@ -251,12 +254,14 @@ class Relay:
         if not self._opened:
             self._open()
             self._opened = True
-        waiting = _emptied(self._queue)
+        with self._taking:
+            waiting = _emptied(self._queue)
         if waiting:
             try:
                 self._send([self._point(reading, at) for reading, at in waiting])
             except BaseException:
-                self._queue.extendleft(reversed(waiting))
+                with self._taking:
+                    self._queue.extendleft(reversed(waiting))
                 raise
             self.written += len(waiting)
         while self._due:
