@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections import defaultdict
 from pathlib import Path
 
@@ -18,6 +19,12 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any-machine")
+
+
+def pytest_configure() -> None:
+    """`nohup make test &` leaves signals ignored, which the programs that tests send them to would inherit."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(tryfirst=True)

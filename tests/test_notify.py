@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -239,6 +240,26 @@ def test_a_function_is_called_on_another_thread_and_its_errors_stay_there(hasty)
     assert told.complaints == [
         f"seismograd: {tell.__qualname__} was not told of a (RuntimeError: broken), training goes on"
     ]
+
+
+def test_the_end_waits_for_all_threads(hasty, monkeypatch):
+    class Slow(threading.Thread):
+        def run(self):
+            super().run()
+            time.sleep(next(pauses, 0.0))
+
+    monkeypatch.setattr(threading, "Thread", Slow)
+    told, threads, pauses = [], [], iter([0.5])
+    sink = Notify(told.append)
+    Told(sink)
+    for id_ in ("a", "b"):
+        sink.write_finding(finding(id_))
+        threads.append(sink._thread)
+        while sink._works:
+            time.sleep(0.01)
+    sink.close({})
+    assert [each.id for each in told] == ["a", "b"]
+    assert [each.is_alive() for each in threads] == [False, False]
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])

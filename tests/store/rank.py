@@ -67,6 +67,7 @@ for step in range(int(steps)):
         dist.all_reduce(parameter.grad)
     optimizer.step()
 watch.close()
-print(f"DONE {dist.get_rank()} {watch.id} {model.weight.sum().item():.6f}", flush=True)
+said = f"DONE {dist.get_rank()} {watch.id} {model.weight.sum().item():.6f}\n"
+print(said, end="", flush=True)  # in one write: ranks print at the same time, and torchrun leaves them no buffer
 dist.barrier()
 os._exit(0)  # at a regular end gloo's threads abort one run in a hundred on a busy machine, unwatched ones too

@@ -91,9 +91,12 @@ class Notify:
                     return
                 self._waiting[finding.key] = finding
                 if not self._works:
-                    self._works = True
-                    self._thread = threading.Thread(target=self._work, name="seismograd-notify", daemon=True)
+                    before = self._thread
+                    self._thread = threading.Thread(
+                        target=self._work, args=(before,), name="seismograd-notify", daemon=True
+                    )
                     self._thread.start()
+                    self._works = True
 
     def update_finding(self, finding: Finding) -> None:
         self.write_finding(finding)
@@ -113,8 +116,11 @@ class Notify:
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        """Until nothing waits any more; the next finding begins another."""
+    def _work(self, before: threading.Thread | None) -> None:
+        """Until nothing waits any more; the next finding begins another. The one before is all but over: who waits
+        for the last thread has waited for all."""
+        if before is not None:
+            before.join()
         while True:
             with self._lock:
                 if not self._waiting or time.monotonic() > self._deadline:
