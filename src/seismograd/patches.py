@@ -621,8 +621,7 @@ def _watched_schedule(original: Callable[..., Any]) -> Callable[..., Any]:
         if _inside.schedules:  # by one that steps others
             return original(self, *args, **kwargs)
         if not _is_built(self):  # the first step, made by its constructor
-            if (spot := places.caller()) is not None:
-                places.made[self] = spot
+            places.note_maker(self)
             return original(self, *args, **kwargs)
         _inside.schedules = True
         try:

@@ -172,8 +172,20 @@ def parsed_expression(text: str) -> ast.expr:
         return ast.parse(text.strip(), mode="eval").body
 
 
-made: weakref.WeakKeyDictionary[object, Spot] = weakref.WeakKeyDictionary()
-"""The user's lines that made things, schedulers for one, of which this is known."""
+_made: dict[int, tuple[weakref.ref[object], Spot]] = {}  # by id: a thing of the user's may have no hash
+
+
+def note_maker(thing: object) -> None:
+    """The user's line that is being executed makes this thing, a scheduler for one."""
+    key, spot = id(thing), nearest(sys._getframe(1))[0]
+    if spot is not None:
+        _made[key] = (weakref.ref(thing, lambda _: _made.pop(key, None)), spot)
+
+
+def maker_of(thing: object) -> Spot | None:
+    """The user's line that made this thing, where it was noted."""
+    reference, spot = _made.get(id(thing), (None, None))
+    return spot if reference is not None and reference() is thing else None
 
 
 def caller() -> Spot | None:

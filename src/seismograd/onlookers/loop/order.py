@@ -81,13 +81,10 @@ class Order(Onlooker):
         self._divisors: tuple[int, ...] = ()  # of its loss
         self._line: Any = None  # where the present backward was called
         self._backwards = 0
-        self._made: list[
-            tuple[places.Spot, ...]
-        ] = []  # where the newest modules and losses of the first steps were called
-        self._spots: tuple[places.Spot | None, places.Spot | None] = (
-            None,
-            None,
-        )  # of the loss, and of a framework's call
+        self._made: list[tuple[places.Spot, ...]] = []
+        """Where the newest modules and losses of the first steps were called."""
+        self._spots: tuple[places.Spot | None, places.Spot | None] = (None, None)
+        """Of the loss of the present backward, and of a framework's call."""
         self._attacks = False
         self._framework: str | None = None
         self._over = False

@@ -19,7 +19,7 @@ class Schedule:
         self.kind = type(scheduler).__name__
         self.optimizer = optimizer
         self.settings = _settings(scheduler)
-        spot = places.made.get(scheduler)
+        spot = places.maker_of(scheduler)
         self.made = (
             None if spot is None else {"file": spot.file, "line": spot.line, "code": (spot.source or "").strip()}
         )
