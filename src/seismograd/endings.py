@@ -28,6 +28,7 @@ _wakeup: tuple[int, int] | None = None
 _handled = False
 _OVERDUE = 1.0
 """Seconds within which the main thread has to come to our handler."""
+_LOOKS = 20
 _HIGH = 64
 """Descriptors from here on: those below may be counted on."""
 
@@ -47,16 +48,6 @@ def before_a_signal_ends(leaving: Leaving) -> Callable[[], None]:
             _leave()
 
     return forget
-
-
-def interrupt_again() -> None:
-    """Ctrl-C once more, in a moment: it came while a hook ran whose errors Python prints and drops."""
-    _thread.start_new_thread(_interrupt, ())
-
-
-def _interrupt() -> None:
-    time.sleep(0.01)  # until the hook is left
-    _thread.interrupt_main()
 
 
 def _listen() -> None:
@@ -129,9 +120,10 @@ def _is_ours(number: int) -> bool:
 
 
 def _is_overdue() -> bool:
-    until = time.monotonic() + _OVERDUE
-    while time.monotonic() < until and not _handled:
-        time.sleep(0.05)
+    for _ in range(_LOOKS):  # not by the clock: where the whole machine stood still, the main thread did, too
+        if _handled:
+            return False
+        time.sleep(_OVERDUE / _LOOKS)
     return not _handled
 
 

@@ -48,7 +48,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from seismograd import living, places
+from seismograd import interrupts, living, places
 
 
 class Listener(Protocol):
@@ -245,6 +245,7 @@ engine: CodeType | None = None
 
 
 def _install() -> None:
+    _undo.append(interrupts.heed())
     _replace_module_call()
     _replace(torch.autograd, "_engine_run_backward", _watched_engine)
     _replace(GradScaler, "scale", _watched_scale)

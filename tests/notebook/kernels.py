@@ -79,6 +79,7 @@ class Kernel:
             if interrupt_at is not None and not asked and interrupt_at in cell.stdout:
                 asked = True
                 self._manager.interrupt_kernel()
+        self._manager.interrupt_kernel()  # for those that come after this one
         raise TimeoutError(code)
 
     def good(self, code: str, **more: Any) -> Cell:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from time import perf_counter, thread_time
 from typing import Any, ClassVar
 
-from seismograd.endings import interrupt_again
 from seismograd.own_threads import in_one
 from seismograd.places import Spot, nearest
 from seismograd.probes.pack import Pack
@@ -192,12 +191,6 @@ class Collector:
         self.seconds = 0.0
 
     def _heard(self, phase: str, info: Mapping[str, Any]) -> None:
-        try:
-            self._add(phase, info)
-        except KeyboardInterrupt:  # Python would print it here, and go on
-            interrupt_again()
-
-    def _add(self, phase: str, info: Mapping[str, Any]) -> None:
         if phase == "start":
             self._began = 0.0 if self._ours() or in_one() else perf_counter()
             return

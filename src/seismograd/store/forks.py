@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from seismograd.endings import interrupt_again
+from seismograd.interrupts import interrupt_again
 
 PATIENCE = 2.0
 """Seconds that a fork waits for a transaction."""
