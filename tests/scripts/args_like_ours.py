@@ -2,6 +2,7 @@
 
 # args: --level 3 --report out.txt --budget 7 --fail-on never --ignore a b --quiet -m foo --epochs=4 -- --help run -m
 # run: status=healthy steps=20
+# when: thorough
 
 import argparse
 import sys

@@ -1,5 +1,6 @@
 """DCGAN tutorial loop on a toy distribution: two optimizers, the generator's gradient passes through the discriminator."""
 # run: status=healthy steps=60
+# when: thorough
 import torch
 import torch.nn as nn
 

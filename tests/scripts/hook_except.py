@@ -3,6 +3,7 @@
 # exit: 1
 # exception: ArithmeticError: diverged at step 4
 # run: status=crashed steps=4
+# when: thorough
 
 import sys
 import traceback

@@ -1,6 +1,7 @@
 """Sends file descriptor 1 to a file while it trains, as one does to catch what native code prints."""
 
 # run: status=healthy steps=7
+# when: thorough
 
 import os
 import sys

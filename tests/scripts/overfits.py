@@ -1,5 +1,6 @@
 """Few samples, noisy labels, a large network, and a validation loss that nobody looks at."""
 # run: status=warning steps=240
+# when: thorough
 # findings: overfitting
 
 import torch

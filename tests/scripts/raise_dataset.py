@@ -3,6 +3,7 @@
 # exit: 1
 # stderr: ValueError: sample 13 is broken
 # run: status=crashed steps=3
+# when: thorough
 
 import torch
 from torch.utils.data import DataLoader, Dataset

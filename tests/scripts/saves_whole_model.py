@@ -1,5 +1,6 @@
 """Saves the module itself, not its state, in the middle of training; copies it; goes on with what it loaded."""
 # run: status=healthy steps=any runs=any
+# when: thorough
 # findings: none
 import copy
 import pickle

@@ -4,6 +4,7 @@
 # args: -
 # stdin: a,b,target\n0.5,1,2.5\n1,1,3\n1,2,5\n-1,0.5,0\n2,-1,0\n0,0,0\n0.25,0.75,1.75\n-0.5,-0.5,-1.5
 # run: status=healthy steps=24
+# when: thorough
 
 import csv
 import sys

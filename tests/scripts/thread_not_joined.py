@@ -1,6 +1,7 @@
 """Trains in a thread that the main thread does not wait for: the interpreter does."""
 
 # run: status=healthy steps=20
+# when: thorough
 
 import threading
 

@@ -1,6 +1,7 @@
 """Asks whether torch is there before it imports it, as libraries with several backends do."""
 
 # run: status=healthy steps=7
+# when: thorough
 
 import importlib.metadata
 import importlib.util

@@ -86,6 +86,7 @@ def test_a_killed_rank_is_lost_and_the_others_are_as_they_ended(where: str) -> N
         assert run.ended is None
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("when", ["", "--early"])
 def test_ranks_of_two_machines_find_the_same_run(where: str, when: str) -> None:
     with socket.socket() as found:
