@@ -340,7 +340,7 @@ def sound(tmp_path: Path, **options: Any) -> Trainer:
         {"amp": "fp16", "gradient_clip": 1.0},
         {"scheduler": lambda o: lr_scheduler.OneCycleLR(o, 0.02, total_steps=40), "schedule_per": "step"},
     ],
-    ids=str,
+    ids=["plain", "debug", "accumulation", "fp16", "one cycle"],
 )
 def test_a_sound_training_has_no_findings(tmp_path: Path, options: dict[str, Any]) -> None:
     one = sound(tmp_path, **options)
