@@ -31,7 +31,7 @@ def test_overhead(tmp_path: Path) -> None:
     options = ("--only", "mlp", "--only", "mlp-5-layers", "--steps", "16", "--pairs", "2")
     result = _run("overhead.py", tmp_path / "deep" / "overhead.json", *options)
     rows = {(row["case"], row["variant"]): row for row in result["rows"]}
-    variants = {"nothing", "basic", "advanced", "extreme", "detect_anomaly", "naive loop"}
+    variants = {"nothing", "basic", "advanced", "extreme", "skip", "rollback", "detect_anomaly", "naive loop"}
     assert set(rows) == {(case, variant) for case in ("mlp", "mlp-5-layers") for variant in variants}
     for (_, variant), row in rows.items():
         assert 0 < row["low"] <= row["ratio"] <= row["high"]

@@ -17,7 +17,7 @@ import warnings
 
 def state():
     print("hooks", sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__)
-    print("hooks", sys.unraisablehook is sys.__unraisablehook__, threading.excepthook is threading.__excepthook__)
+    print("hooks", threading.excepthook is threading.__excepthook__)  # not `sys.unraisablehook`: docs/run.md
     print("trace", sys.gettrace(), sys.getprofile(), faulthandler.is_enabled())
     print("streams", sys.stdin is sys.__stdin__, sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__)
     print("stdout", sys.stdout.encoding, sys.stdout.errors, sys.stdout.line_buffering, sys.stdout.isatty())
