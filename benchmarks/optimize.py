@@ -126,7 +126,7 @@ def _mode(variant: Variant, reference: Reference, base: Lane, seconds: float) ->
         began = monotonic()
         trace = reference.trace(setup, draws=variant.draws)
         took = monotonic() - began
-        parity = reference.judge(trace, variant.dtype)
+        parity = reference.judge(trace, variant.dtype(setup))
         lane = Lane(setup)
         lane.warm_up()
         if variant.compiles:
